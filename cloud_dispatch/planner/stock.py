@@ -151,12 +151,19 @@ def _closed(snapshot: Snapshot, blocked: Iterable[Blocked]) -> dict[int, Shut]:
         too_dear = dear.get(offering.profile)
         if too_dear is not None and too_dear.covers(offering):
             shut[id(offering)] = Shut(too_dear.reason, too_dear.obstacle)
+    held: dict[int, Shut] = {}  # a block may hold hundreds of offerings, and says the same of each
     for offering, block in blocks.among(snapshot.offerings):
         if id(offering) not in shut:
-            seconds = -(-(block.until_ms - snapshot.now_ms) // 1000)
-            why = f"{_where(block)} blocked for another {seconds}s: {block.reason}"
-            shut[id(offering)] = Shut(why, block.obstacle)
+            said = held.get(id(block))
+            if said is None:
+                said = held[id(block)] = _held(block, snapshot.now_ms)
+            shut[id(offering)] = said
     return shut
+
+
+def _held(block: Blocked, now_ms: int) -> Shut:
+    seconds = -(-(block.until_ms - now_ms) // 1000)
+    return Shut(f"{_where(block)} blocked for another {seconds}s: {block.reason}", block.obstacle)
 
 
 def _where(block: Blocked) -> str:
