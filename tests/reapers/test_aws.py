@@ -219,7 +219,7 @@ def rights() -> dict[str, dict[str, Any]]:
 def all_of_it(fake: FakeEc2) -> None:
     """A round that ends a VM that is protected, and one that ends everything."""
     aws.handler({}, Context())
-    aws.handler({"tf": {"action": "delete"}}, Context(less=1_000))
+    aws.handler({"tf": {"action": "delete"}}, Context(less=5_000))
 
 
 @pytest.mark.parametrize("missing", ["", *sorted(rights())])
