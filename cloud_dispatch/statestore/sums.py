@@ -103,7 +103,7 @@ class FoldLedger:
         """Once a group: a second one has read the same rows."""
         if batch.folds_ledger:
             self._many, self._writes = 0, []
-        batch.folds_ledger = bool(self._many)
+        batch.folds_ledger = batch.folds_ledger or bool(self._many)
         for statement, rows in self._writes:
             batch.write(statement, *rows)
 

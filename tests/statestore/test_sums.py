@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -305,3 +306,24 @@ async def test_nothing_is_added_up_between_two_pages(migrated_sqlite_url: str) -
         assert total_of(row.cost for row in (*page.rows, *rest.rows)).whole == 6 * 96_000
         clock.now_ms += costs.AWAITED_MS
         assert (await store.prune(clock.now_ms, keep))["ledger"] == 4
+
+
+async def test_three_that_add_up_at_once_do_it_once(migrated_sqlite_url: str) -> None:
+    """All three have read the same rows and are committed together: none of them fails the group, or counts them."""
+    clock, keep = ManualClock(), Retention(instances_ms=DAY_MS)
+    async with stores(migrated_sqlite_url) as open_one:
+        store: Any = await open_one(clock)
+        clock.now_ms += 3 * HOUR_MS  # all on one day, of which there is a sum then
+        for number in range(5):
+            await rent(store, clock, f"i-{number}")
+        clock.now_ms += 70 * DAY_MS
+        await rent(store, clock, "late")
+        assert (await store.prune(clock.now_ms, keep, batch=1))["ledger"] == 0
+        await store.prune(clock.now_ms, keep, of=["instances"])
+        assert (await store.prune(clock.now_ms, keep, batch=1, of=["ledger"]))["ledger"] == 1
+        before = await store.costs(CostQuery(()))
+        found = await care.look(store._read, clock.now_ms, keep, 10, ["ledger"])
+        folds = [store._commit.run(sums.FoldLedger(found["ledger"])) for _ in range(3)]
+        assert await asyncio.gather(*folds) == [3, 0, 0]
+        assert await store.costs(CostQuery(())) == before
+        assert await store.check() == []
