@@ -4,6 +4,7 @@ in `invariants`, what is left of money in `folding` and `sums`."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Delete, Table, delete, exists, func, literal, select, true
@@ -71,16 +72,19 @@ _RULES: Mapping[str, _Rule] = {
 
 async def prune(
     ask: Callable[..., Awaitable[Any]], run: Callable[..., Awaitable[Any]], now_ms: int, retention: Retention,
-    most: int, of: Collection[str], *, adds_up: bool,
+    most: int, of: Collection[str], no_page: Callable[[], AbstractAsyncContextManager[bool]],
 ) -> Mapping[str, int]:  # fmt: skip
     """Let what is past retention go, at most `most` rows a table, and say how many went: `ask` as for `look`, `run` has
-    operations committed. `adds_up`: also rows of the ledger."""
+    operations committed. Rows of the ledger are added up where there is `no_page` of them (`costs.ByTask`)."""
     found = dict(await look(ask, now_ms, retention, most, of))
     others = {name: found.pop(name) for name in (ledger.name, shapes.name) if name in found}
     pruned = dict(await run(Prune(found)) if any(found.values()) else dict.fromkeys(found, 0))
-    for name, ids in others.items():
-        operation = sums.FoldLedger(ids) if name == ledger.name else unasked.Forget(ids)
-        pruned[name] = await run(operation) if ids and (adds_up or name != ledger.name) else 0
+    pruned |= dict.fromkeys(others, 0)
+    if ids := others.get(ledger.name):
+        async with no_page() as adds_up:
+            pruned[ledger.name] = await run(sums.FoldLedger(ids)) if adds_up else 0
+    if ids := others.get(shapes.name):
+        pruned[shapes.name] = await run(unasked.Forget(ids))
     if not of:
         await run(DropExpired(now_ms - DAY_MS))
     if not of or charges.name in of:

@@ -4,7 +4,9 @@ made anew for each question, by the functions that book them once they are gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Machine, Shape
+from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.spend.costs import AttemptCost, Cost, CostKey, CostPage, CostQuery, CostRow, Costs, KeyValue
 from cloud_dispatch.spend.instances import Drivers, booking_of, known_rate
 from cloud_dispatch.spend.shares import Piece, Share, pieces_of, shares_of, use_of
@@ -124,16 +127,19 @@ def grouped(connection: Connection, query: CostQuery, present: Present) -> Costs
 
 class ByTask:
     """Pages of costs by task. Remembers the rows of the instance in whose midst the last page ended: to split them anew
-    for each page of an instance with 100,000 attempts took a second each. One call at a time."""
+    for each page of an instance with 100,000 attempts took a second each. Who asks for a page is `alone` meanwhile."""
 
     def __init__(self) -> None:
+        self.alone = asyncio.Lock()
         self._rest: tuple[CostQuery, tuple[InstanceId, int], list[CostRow]] | None = None
         self._followed_ms = -AWAITED_MS  # when there was a page after the one that was given, for the last time
 
-    def is_awaited(self, now_ms: int) -> bool:
-        """Whether somebody may be about to ask for the next page: what is added up between two pages (`sums`) would be
-        found twice, or not at all."""
-        return 0 <= now_ms - self._followed_ms < AWAITED_MS
+    @asynccontextmanager
+    async def none(self, clock: Clock) -> AsyncIterator[bool]:
+        """No page is read meanwhile. Whether nobody may be about to ask for the next one: what is added up between two
+        pages (`sums`) would be found twice, or not at all."""
+        async with self.alone:
+            yield not 0 <= clock.now() - self._followed_ms < AWAITED_MS
 
     def page(
         self, connection: Connection, query: CostQuery, present: Present, after: tuple[InstanceId, int] | None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -366,7 +367,8 @@ class SqlStore:
     async def costs_by_task(
         self, query: CostQuery, *, after: tuple[InstanceId, int] | None = None, limit: int = 1000
     ) -> CostPage:
-        return await self._read(self._by_task.page, query, self._present(), after, _limited(limit))
+        async with self._by_task.alone:
+            return await self._read(self._by_task.page, query, self._present(), after, _limited(limit))
 
     async def cost_of_task(self, task: TaskId) -> Sequence[AttemptCost]:
         await self.task(task)
@@ -456,8 +458,8 @@ class SqlStore:
     async def prune(
         self, now_ms: int, retention: Retention, *, batch: int = 10_000, of: Collection[str] = ()
     ) -> Mapping[str, int]:
-        adds_up = not self._by_task.is_awaited(self._clock.now())
-        return await care.prune(self._read, self._commit.run, now_ms, retention, batch, of, adds_up=adds_up)
+        no_page = partial(self._by_task.none, self._clock)
+        return await care.prune(self._read, self._commit.run, now_ms, retention, batch, of, no_page)
 
     async def backup(self, target: Path) -> None:
         await self._commit.settle()

@@ -308,6 +308,41 @@ async def test_nothing_is_added_up_between_two_pages(migrated_sqlite_url: str) -
         assert (await store.prune(clock.now_ms, keep))["ledger"] == 4
 
 
+async def test_nothing_is_added_up_where_a_page_came_meanwhile(
+    migrated_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it was asked for, and before: to find the old rows takes seconds where there are many, and the first page
+    may be given in them."""
+    clock, keep, query = ManualClock(), Retention(instances_ms=DAY_MS), CostQuery((CostKey.TASK,))
+    async with stores(migrated_sqlite_url) as open_one:
+        store: Any = await open_one(clock)
+        for number in range(5):
+            await rent(store, clock, f"i-{number}")
+        clock.now_ms += 70 * DAY_MS
+        await rent(store, clock, "late")
+        await store.prune(clock.now_ms, keep, of=["instances"])
+        look, pages = care.look, []
+
+        async def looks(*args: Any) -> care.Found:
+            found = await look(*args)
+            pages.append(await store.costs_by_task(query, limit=2))
+            return found
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(care, "look", looks)
+            assert (await store.prune(clock.now_ms, keep))["ledger"] == 0
+        (page,) = pages
+        rest = await store.costs_by_task(query, after=page.next, limit=10)
+        assert total_of(row.cost for row in (*page.rows, *rest.rows)).whole == 6 * 96_000
+        clock.now_ms += costs.AWAITED_MS
+        found = await care.look(store._read, clock.now_ms, keep, 10, ["ledger"])
+        async with store._by_task.alone:
+            reading = asyncio.create_task(store.prune(clock.now_ms, keep, of=["ledger"]))
+            await asyncio.sleep(0.05)
+            assert not reading.done(), "a page is being read"
+        assert await reading == {"ledger": len(found["ledger"])} == {"ledger": 4}
+
+
 async def test_three_that_add_up_at_once_do_it_once(migrated_sqlite_url: str) -> None:
     """All three have read the same rows and are committed together: none of them fails the group, or counts them."""
     clock, keep = ManualClock(), Retention(instances_ms=DAY_MS)
