@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Executable, bindparam, delete, exists, func, insert, select, update
@@ -60,7 +61,9 @@ def may_be_added_up() -> ColumnElement[bool]:
 
 
 class _Sum(NamedTuple):
-    """What rows of the ledger are added up to."""
+    """What rows of the ledger are added up to. Pages of costs go by names, in the order of the database and in that of
+    Python: whether a database heeds case and signs is its collation's matter, so names differ in digits and small
+    letters alone."""
 
     name: str
     pool: str
@@ -71,7 +74,7 @@ class _Sum(NamedTuple):
     def of(cls, row: Any) -> _Sum:
         month = datetime.fromtimestamp(row.until_ms // 1000, UTC).strftime("%Y-%m")
         parts = (row.pool, row.profile, row.driver)
-        return cls(" ".join((month, *parts)), *parts)
+        return cls(f"{month} {sha256(' '.join(parts).encode()).hexdigest()[:16]}", *parts)
 
 
 class FoldLedger:
