@@ -80,9 +80,9 @@ async def prune(
     others = {name: found.pop(name) for name in (ledger.name, shapes.name) if name in found}
     pruned = dict(await run(Prune(found)) if any(found.values()) else dict.fromkeys(found, 0))
     pruned |= dict.fromkeys(others, 0)
-    if ids := others.get(ledger.name):
+    for piece in await ask(sums.pieces, others[ledger.name]) if others.get(ledger.name) else ():
         async with no_page() as adds_up:
-            pruned[ledger.name] = await run(sums.FoldLedger(ids)) if adds_up else 0
+            pruned[ledger.name] += await run(sums.FoldLedger(piece)) if adds_up else 0
     if ids := others.get(shapes.name):
         pruned[shapes.name] = await run(unasked.Forget(ids))
     if not of:

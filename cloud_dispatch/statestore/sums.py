@@ -25,6 +25,8 @@ from cloud_dispatch.statestore.schema import instances, ledger, shares
 #: When a sum was billed as far as limits ask, so that it is older than any window. No row of an instance has it.
 _SUMMED_MS = 0
 _CHUNK = 500
+#: Added up in one commit: some 0.15 s.
+MOST_SHARES = 10_000
 #: A statement and its rows, none where it has no parameters.
 Write = tuple[Executable, Sequence[Mapping[str, Any]]]
 _l, _s = ledger.c, shares.c
@@ -43,6 +45,25 @@ _MORE = (
 def is_sum(instance: str) -> bool:
     """Whether this is the name of a sum; those of instances have no space."""
     return " " in instance
+
+
+def pieces(connection: Connection, found: Sequence[int]) -> list[list[int]]:
+    """These rows of the ledger in order, so many together as have `MOST_SHARES`: one of a VM that a hundred payers used
+    for a month has three thousand of them."""
+    many: dict[int, int] = {}
+    for at in range(0, len(found), _CHUNK):
+        query = select(_l.id, func.count()).join(shares, _s.instance == _l.instance)
+        counted = connection.execute(query.where(_l.id.in_(found[at : at + _CHUNK])).group_by(_l.id))
+        many.update((number, count) for number, count in counted)
+    cut: list[list[int]] = []
+    room = 0
+    for number in found:
+        room -= many.get(number, 0)
+        if room < 0 or not cut:
+            cut.append([])
+            room = MOST_SHARES - many.get(number, 0)
+        cut[-1].append(number)
+    return cut
 
 
 def may_be_added_up() -> ColumnElement[bool]:

@@ -306,6 +306,37 @@ async def test_a_store_tells_the_same_before_and_after_and_once_it_is_opened_aga
         assert await again.check() == []
 
 
+def test_what_is_added_up_at_once_has_a_bounded_number_of_shares(
+    connection: sa.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has more of them by itself; all rows in order."""
+    monkeypatch.setattr(sums, "MOST_SHARES", 6)
+    with rolled_back(connection):
+        for number, projects in enumerate((1, 2, 1, 4, 3, 1, 1, 1, 1), 1):  # two shares each, a day being over
+            uses = [(f"p{project}", "", 5) for project in range(projects)]
+            book(connection, number, (("a", "a", "a"), 0, 24, 10**9, uses, False))
+        assert sums.pieces(connection, range(1, 10)) == [[1, 2], [3], [4], [5], [6, 7, 8], [9]]
+        assert sums.pieces(connection, []) == []
+
+
+async def test_a_commit_adds_up_one_piece(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for it."""
+    monkeypatch.setattr(sums, "MOST_SHARES", 1)
+    clock, keep, query = ManualClock(), Retention(instances_ms=DAY_MS), CostQuery((CostKey.PROJECT, CostKey.DAY))
+    async with stores(url) as open_one:
+        store: Any = await open_one(clock)
+        for number in range(5):
+            await rent(store, clock, f"i-{number}")
+        clock.now_ms += 70 * DAY_MS
+        await rent(store, clock, "late")
+        await store.prune(clock.now_ms, keep, of=["instances"])
+        before, commits = await store.costs(query), store._memory.commits
+        assert await store.prune(clock.now_ms, keep, of=["ledger"]) == {"ledger": 4}
+        assert store._memory.commits == commits + 4
+        assert await store.costs(query) == before
+        assert await store.check() == []
+
+
 async def test_nothing_is_added_up_between_two_pages(migrated_sqlite_url: str) -> None:
     """Who reads costs by task would find it twice, or not at all; a minute later nobody waits for the next page."""
     clock, keep = ManualClock(), Retention(instances_ms=DAY_MS)
