@@ -25,8 +25,8 @@ from cloud_dispatch.spend.instances import Drivers, booking_of, known_rate
 from cloud_dispatch.spend.shares import Piece, Share, pieces_of, shares_of, use_of
 from cloud_dispatch.spend.windows import FOREVER_MS
 from cloud_dispatch.statestore.reading import attempts_of_task
-from cloud_dispatch.statestore.rows import machine_of
-from cloud_dispatch.statestore.schema import instances, ledger, shares
+from cloud_dispatch.statestore.rows import machine_of, shape_of
+from cloud_dispatch.statestore.schema import instances, ledger, shapes, shares
 from cloud_dispatch.statestore.sums import is_sum
 from cloud_dispatch.statestore.uses import Alike, Ran, askers_of, each_on, used_on, weigher
 
@@ -280,7 +280,8 @@ def _living(connection: Connection, ids: Sequence[InstanceId], present: Present)
         until_ms = min(present.now_ms, row.until_ms)
         runs = _runs_of(connection, leases, until_ms)
         used = [*used_on(connection, name, until_ms), *(run.alike for run in runs)]
-        parts = shares_of(row.amount, row.from_ms, row.until_ms, map(weigher(own.machine, present.shapes), used))
+        weighed = map(weigher(own.machine, _shapes(connection, present)), used)
+        parts = shares_of(row.amount, row.from_ms, row.until_ms, weighed)
         driver = present.drivers.get(own.profile, "")
         yield _Vm(
             name, own.pool, own.profile, driver, known_rate(own), row.from_ms, row.until_ms, parts, own.machine, runs
@@ -304,10 +305,20 @@ def _pieces(connection: Connection, vm: _Vm, present: Present) -> list[Piece]:
     all is that of unknown ones."""
     if vm.machine is None:
         return pieces_of(vm.shares, vm.from_ms, vm.until_ms, ())
-    weighed = weigher(vm.machine, present.shapes)
+    weighed = weigher(vm.machine, _shapes(connection, present))
     ran = {one.token: one for one in (*vm.runs, *each_on(connection, vm.id, vm.until_ms))}
     attempts = (((one.task, one.token), weighed(one.alike)) for one in ran.values())
     return pieces_of(vm.shares, vm.from_ms, vm.until_ms, attempts)
+
+
+def _shapes(connection: Connection, present: Present) -> Callable[[int], Shape]:
+    """By their numbers. What was forgotten since this question began has its row still, as the question sees it."""
+
+    def known(number: int) -> Shape:
+        shape = present.shapes.get(number)
+        return shape or shape_of(connection.execute(select(shapes.c.body).where(shapes.c.id == number)).scalar_one())
+
+    return known
 
 
 def _rows_of(connection: Connection, vm: _Vm, query: CostQuery, present: Present) -> list[CostRow]:

@@ -131,7 +131,7 @@ def _book(batch: Batch, own: Instance, ran: Ran, used: Sequence[Alike], now: int
     drivers = batch.memory.purse.drivers
     row = booking_of(own, now if own.ended_ms is None else own.ended_ms, ran.worked, ran.lost)
     gone = departed(own, row, ran.tasks, 0 if ran.tasks else _waiting_for(batch, own, now), now)
-    weighed = map(weigher(own.machine, batch.memory.shapes), used)
+    weighed = map(weigher(own.machine, batch.memory.shapes.__getitem__), used)
     batch.write(insert(ledger), ledger_row(own, row, gone, drivers))
     batch.write(insert(shares), *share_rows(own, shares_of(row.amount, row.from_ms, row.until_ms, weighed), drivers))
     batch.effects.append(lambda: batch.memory.purse.book(own, row))

@@ -3,7 +3,7 @@ added up: by the database, since an instance may have had hundreds of thousands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -111,12 +111,12 @@ def counts(cause: str, state: str | None) -> bool:
     return (state == _FAILED_TASK and cause not in _UNDONE) or (state == _CANCELLED_TASK and cause == _CANCELLED)
 
 
-def weigher(machine: Machine, shapes: Mapping[int, Shape]) -> Callable[[Alike], Use]:
-    """Gives uses of `machine` their weight."""
+def weigher(machine: Machine, shape_by: Callable[[int], Shape]) -> Callable[[Alike], Use]:
+    """Gives uses of `machine` their weight, by the numbers of their shapes."""
 
     @cache
     def weight(shape: int) -> int:
-        return weight_of(machine, shapes[shape])
+        return weight_of(machine, shape_by(shape))
 
     return lambda alike: alike.use._replace(weight=weight(alike.shape))
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.money import HOUR_MS
 from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.ports.store import InstanceChange, Retention, TaskFilter
+from cloud_dispatch.spend.costs import CostKey, CostQuery
+from cloud_dispatch.statestore import costs
+from cloud_dispatch.statestore.schema import tasks
 from cloud_dispatch.statestore.unasked import Forget
-from cloud_dispatch.testing.store_builders import ManualClock, result, spec
+from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
 from cloud_dispatch.testing.store_contract_payers import POOR, limited, machine, of
 from tests.statestore.conftest import stores
 from tests.statestore.test_payers import Failing
@@ -108,3 +113,28 @@ async def test_a_shape_may_be_asked_for_in_the_commit_that_forgets_it(migrated_s
         assert (store._memory.commits - commits, forgotten, again) == (1, 0 if first else 1, 0)
         assert [one.shape for one in store.waiting()] == [spec().shape]
         assert await store.check() == []
+
+
+async def test_who_reads_costs_meanwhile_finds_the_shape(migrated_sqlite_url: str) -> None:
+    """A question sees tasks as they were when it began, with shapes that the memory has forgotten since."""
+    clock, query = ManualClock(), CostQuery((CostKey.TASK,))
+    async with stores(migrated_sqlite_url) as open_one:
+        store: Any = await open_one(clock)
+        await store.submit([spec()])
+        now = clock.now_ms
+        own = replace(instance("gone"), launched_ms=now, registered_ms=now, ends_ms=now + 2 * HOUR_MS)
+        await store.adopt(own)
+        gone = Agent(store, own)
+        (claimed,) = await gone.claim()
+        clock.now_ms += HOUR_MS
+        await gone.sync(result(claimed, ran_ms=HOUR_MS))
+        await store.change([InstanceChange(gone.id, InstanceEvent.GONE)])
+        before, of_task = await store.costs_by_task(query), await store.cost_of_task(claimed.task)
+        assert [row.keys for row in before.rows] == [(claimed.task,)]
+        clock.now_ms += 2_000
+        with store._engine.connect().execution_options(reading=True) as reading, reading.begin():
+            assert reading.scalar(sa.select(sa.func.count()).select_from(tasks)) == 1
+            present = store._present()
+            assert [(await store.prune(clock.now_ms, KEEP))["shapes"] for _ in range(2)] == [0, 1]
+            assert costs.ByTask().page(reading, query, present, None, 10) == before
+            assert costs.of_task(reading, claimed.task, present) == of_task
