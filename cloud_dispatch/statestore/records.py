@@ -68,16 +68,18 @@ class DropExpired(Write):
 
     def plan(self, batch: Batch) -> None:
         known = batch.memory.targets
-        old = {
-            key: one for key, one in known.items() if one.expires_ms is not None and one.expires_ms < self._before_ms
-        }
+
+        def old() -> list[tuple[str, str]]:
+            return [
+                key for key, one in known.items() if one.expires_ms is not None and one.expires_ms < self._before_ms
+            ]
 
         def forget() -> None:
-            for key, one in old.items():
-                if known.get(key) is one:  # else it was set anew in this group
-                    del known[key]
+            """As the tables are then: others of this group may have been set anew."""
+            for key in old():
+                del known[key]
 
-        if old:
+        if old():
             batch.write(delete(targets).where(targets.c.expires_ms < self._before_ms))
             batch.effects.append(forget)
 

@@ -12,12 +12,13 @@ import pytest
 
 from cloud_dispatch.adapters.executors import Inline, Thread
 from cloud_dispatch.domain.events import Event
+from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.task import TaskState
-from cloud_dispatch.ports.store import Retention, TaskFilter
-from cloud_dispatch.statestore import SqlStore, care, open_store, reading
+from cloud_dispatch.ports.store import Retention, Target, TaskFilter
+from cloud_dispatch.statestore import SqlStore, care, open_store, reading, records
 from cloud_dispatch.statestore.care import Prune, past_retention
 from cloud_dispatch.testing.store_builders import START_MS, ManualClock, spec
-from tests.statestore.conftest import CountingEntropy
+from tests.statestore.conftest import CountingEntropy, stores
 
 ALL = Retention(0, 0, 0, 0)
 T = TypeVar("T")
@@ -142,3 +143,21 @@ async def test_what_another_deleted_meanwhile_is_not_counted_off_twice(migrated_
     assert sum(store.task_counts().values()) == 1
     assert await store.check() == []
     await store.close()
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_target_that_is_set_when_it_has_long_expired_is_gone_for_all(
+    migrated_sqlite_url: str, first: bool
+) -> None:
+    """In one commit with those that go, before them or after: the memory and the tables lose the same."""
+    clock, pool = ManualClock(), PoolName("p")
+    async with stores(migrated_sqlite_url) as open_one:
+        store: Any = await open_one(clock)
+        await store.set_target(Target(pool, "old", 1, 1))
+        calls = [store.set_target(Target(pool, source, 2, 2)) for source in ("old", "new")]
+        calls.append(store._commit.run(records.DropExpired(START_MS)))
+        await asyncio.gather(*(calls if first else calls[::-1]))
+        assert [one.source for one in store.targets()] == ([] if first else ["new", "old"])
+        assert await store.check() == []
+        await store._commit.run(records.DropExpired(START_MS))
+        assert store.targets() == await store.check() == []
