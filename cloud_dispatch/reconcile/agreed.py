@@ -41,12 +41,13 @@ class Agreed(msgspec.Struct, frozen=True, omit_defaults=True):
         """What is in force once a dispatcher's last word to agents was that they are given up after `silence_ms`."""
         return msgspec.structs.replace(self, silence_ms=max(silence_ms, self.silence_ms))
 
-    def copied(self, restored_ms: int) -> Agreed:
-        """The same, in a store that was made from a copy at the moment `restored_ms` (0: never): a copy does not know
-        with which word the last dispatcher stopped, which may have doubled the lease."""
+    def copied(self, restored_ms: int, silence_ms: int) -> Agreed:
+        """The same for a dispatcher with `silence_ms`, in a store that was made from a copy at the moment `restored_ms`
+        (0: never): a copy knows neither whether leases have become longer since, nor with which word the last
+        dispatcher stopped, which may have doubled the lease."""
         if restored_ms == self.restored_ms:
             return self
-        return msgspec.structs.replace(self.left(2 * self.silence_ms), restored_ms=restored_ms)
+        return msgspec.structs.replace(self.left(2 * max(silence_ms, self.silence_ms)), restored_ms=restored_ms)
 
     def rest_ms(self, now_ms: int) -> int:
         """How much longer than by the terms of this start agents may go by the longer ones."""

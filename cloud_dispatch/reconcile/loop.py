@@ -66,7 +66,7 @@ class Loop:
         is longer, and write down what they will be told from now on. StoreUnavailable where that can't be."""
         now, silence_ms = self._c.clock.now(), self._c.settings.timing.silence_ms
         known = agreed.read(self._c.store.fact(agreed.FACT))
-        before = (known or agreed.Agreed(silence_ms)).copied(self._c.store.restored_ms() or 0)
+        before = (known or agreed.Agreed(silence_ms)).copied(self._c.store.restored_ms() or 0, silence_ms)
         terms = before.started(silence_ms, now)
         rest_ms = terms.rest_ms(now)
         if rest_ms:

@@ -14,6 +14,7 @@ from cloud_dispatch.ports.store import SyncCall
 from cloud_dispatch.reconcile import agreed
 from cloud_dispatch.reconcile.agreed import Agreed
 from cloud_dispatch.reconcile.settings import Timing
+from cloud_dispatch.statestore.lineage import RESTORED_FACT
 from tests.reconcile.fake import World, world
 
 NOW = 1_700_000_000_000
@@ -55,13 +56,13 @@ def test_a_stop_that_left_longer_terms_is_waited_for_from_the_next_start_on() ->
 
 
 def test_a_store_made_from_a_copy_is_waited_for_once_as_if_its_last_dispatcher_had_stopped() -> None:
-    first = Agreed(80_000).copied(NOW).started(80_000, NOW)
+    first = Agreed(80_000).copied(NOW, 80_000).started(80_000, NOW)
     assert (first.silence_ms, first.longer_ms, first.until_ms) == (80_000, 160_000, NOW + 160_000)
     assert agreed.read(agreed.written(first)) == first
-    assert first.copied(NOW).started(80_000, NOW + 100_000) == Agreed(80_000, restored_ms=NOW)
-    again = first.copied(NOW + 50_000).started(80_000, NOW + 60_000)
+    assert first.copied(NOW, 80_000).started(80_000, NOW + 100_000) == Agreed(80_000, restored_ms=NOW)
+    again = first.copied(NOW + 50_000, 80_000).started(80_000, NOW + 60_000)
     assert again.until_ms == NOW + 60_000 + 160_000
-    assert Agreed(80_000).copied(0) == Agreed(80_000)
+    assert Agreed(80_000).copied(0, 80_000) == Agreed(80_000)
 
 
 def test_a_clock_that_was_wrong_makes_nobody_wait_for_years() -> None:
@@ -104,6 +105,20 @@ async def test_a_task_is_not_put_back_while_its_agent_may_run_it(tmp_path: Path)
             await w.passes(1, 60_000)
             assert await state_of(w, task) is TaskState.CLAIMED
         await w.passes(2, 60_000)
+        assert await state_of(w, task) is TaskState.QUEUED
+
+
+async def test_a_copy_from_before_leases_became_longer_does_not_shorten_them(tmp_path: Path) -> None:
+    """As the copy that an upgrade made. What the last dispatcher told its agents as it stopped is not in it."""
+    async with world(tmp_path, timing=LONG) as w:
+        task = await working(w)
+        await w.store.set_facts({agreed.FACT: agreed.written(Agreed(SHORT.silence_ms)), RESTORED_FACT: str(w.clock.ms)})
+        await w.restart()
+        told = w.clock.ms + 2 * LONG.lease_ms
+        while w.clock.ms < told:
+            await w.passes(1, 60_000)
+            assert await state_of(w, task) is TaskState.CLAIMED
+        await w.passes(8, 60_000)
         assert await state_of(w, task) is TaskState.QUEUED
 
 
