@@ -113,11 +113,13 @@ class Tokens:
 
     def speaker(self, authorization: bytes, now: int, dated_ms: int | None = None) -> tuple[InstanceId, str]:
         """`instance_of`, and the next service token for who presents one with less than half its life left; "" for
-        others. `dated_ms`: the moment from which that one lives, where it is not `now`."""
+        others. `dated_ms`: the moment from which that one lives, where it is not `now`; what is left counts from it too
+        (a dispatcher that starts after the clock was set knows no other)."""
         instance, expires_ms = self._good(authorization, now)
-        if expires_ms - now > self.life_ms // 2:
+        dated_ms = now if dated_ms is None else dated_ms
+        if expires_ms - dated_ms > self.life_ms // 2:
             return instance, ""
-        return instance, self.service(instance, now if dated_ms is None else dated_ms)
+        return instance, self.service(instance, dated_ms)
 
     def _good(self, authorization: bytes, now: int) -> _Known:
         known = self._known.get(authorization) or self._verified(authorization)

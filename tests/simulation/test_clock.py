@@ -18,10 +18,10 @@ BOOTING, RUNNING = 20_000, 240_000
 WORK = (Work(count=4, conduct=Conduct(run_ms=900_000)),)
 
 
-def moved(cloud: Cloud, at_ms: int, by_ms: int) -> Outcome:
+def moved(cloud: Cloud, at_ms: int, by_ms: int, *more: Fault) -> Outcome:
     """Four tasks of a quarter of an hour on one VM of GCE, on two of EC2."""
     fault = Fault(FaultKind.CLOCK, at_ms, 50 * MINUTE, by_ms)
-    return run(scene(cloud, work=WORK, faults=(fault,)), keep=100_000)
+    return run(scene(cloud, work=WORK, faults=(fault, *more)), keep=100_000)
 
 
 @pytest.mark.parametrize("by_ms", [MINUTE, 10 * MINUTE, 60 * MINUTE, 180 * MINUTE, -60 * MINUTE])
@@ -33,3 +33,12 @@ def test_a_clock_that_is_set_costs_no_boot_and_no_attempt(cloud: Cloud, vms: int
     text = outcome.journal.text()
     assert len(re.findall(r" runs task ", text)) == 4
     assert len(set(re.findall(r"store instance (\S+) intended", text))) == vms
+
+
+@pytest.mark.parametrize("by_ms", [60 * MINUTE, 180 * MINUTE])
+@pytest.mark.parametrize("kind", [FaultKind.STOP, FaultKind.CRASH])
+def test_a_start_after_the_clock_was_set_forward_knows_the_agents(kind: FaultKind, by_ms: int) -> None:
+    """Which have been answered in between: what they have then is good by the clock of now."""
+    outcome = moved(Cloud.GCE, RUNNING, by_ms, Fault(kind, RUNNING + 2 * MINUTE, amount=2_000))
+    assert outcome.ok, outcome.findings
+    assert len(re.findall(r" runs task ", outcome.journal.text())) == 4
