@@ -28,7 +28,7 @@ class Agreed(msgspec.Struct, frozen=True, omit_defaults=True):
         """What is in force once a dispatcher with `silence_ms` has started at `now_ms`.
 
         A clock that was ahead at an earlier start makes nobody wait for longer than such terms last; one that was
-        behind by more than what is left of them makes them forgotten.
+        behind by more than what is left of them makes them forgotten, if it is set while no dispatcher runs (`moved`).
         """
         terms = [(now_ms + self.silence_ms, self.silence_ms)]
         if self.until_ms > now_ms:
@@ -48,6 +48,12 @@ class Agreed(msgspec.Struct, frozen=True, omit_defaults=True):
         if restored_ms == self.restored_ms:
             return self
         return msgspec.structs.replace(self.left(2 * max(silence_ms, self.silence_ms)), restored_ms=restored_ms)
+
+    def moved(self, forward_ms: int, now_ms: int) -> Agreed:
+        """The same, once the clock was set forward by `forward_ms` and is at `now_ms`."""
+        if self.until_ms <= now_ms - forward_ms:
+            return self
+        return msgspec.structs.replace(self, until_ms=self.until_ms + forward_ms)
 
     def rest_ms(self, now_ms: int) -> int:
         """How much longer than by the terms of this start agents may go by the longer ones."""

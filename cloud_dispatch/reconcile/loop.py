@@ -223,9 +223,11 @@ class Loop:
             await self._c.store.amend_plan(self._c.last_plan_id, encode_plan(decided, self._c.less))
 
     async def _judge(self) -> None:
+        if forward_ms := self._steps.forward_ms():
+            self._excuse_boots(forward_ms)
+            await self._keep_terms(forward_ms)
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
         contacts, timing = self._c.contacts, self._c.settings.timing
-        self._excuse_boots(now, monotonic)
         excused_ms = self._c.boots_excused_until(now)
         for row in self._in_question(monotonic):
             verdict = judge(row, contacts.silent_ms(row.id, monotonic), now, timing, excused_ms)
@@ -238,12 +240,20 @@ class Loop:
                     row.id, verdict.event, cause=verdict.cause, reason=verdict.reason, expect=frozenset({row.state})
                 )
 
-    def _excuse_boots(self, now: int, monotonic: int) -> None:
+    async def _keep_terms(self, forward_ms: int) -> None:
+        """Where the clock was set forward since the last pass, the next start waits for the longer terms that are in
+        force as long as this one. Not at a stop: what that leaves counts from the next start on."""
+        known = agreed.read(self._c.store.fact(agreed.FACT))
+        if known is None or self._stopping:
+            return
+        kept = known.moved(forward_ms, self._c.clock.now())
+        if kept != known:
+            await self._c.store.set_fact(agreed.FACT, agreed.written(kept))
+
+    def _excuse_boots(self, forward_ms: int) -> None:
         """Where the clock was set forward since the last pass, or the machine slept, no boot is late before the time is
         over that was left by the clock of before."""
-        forward_ms = self._steps.forward_ms()
-        if not forward_ms:
-            return
+        now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
         booting = [row.boot_deadline_ms for row in self._c.store.instances().values() if row.state in _BOOTS]
         if not booting:
             return

@@ -70,6 +70,14 @@ def test_a_clock_that_was_wrong_makes_nobody_wait_for_years() -> None:
     assert ahead.started(80_000, NOW).rest_ms(NOW) == 820_000
 
 
+def test_a_clock_that_is_set_forward_leaves_longer_terms_as_much_time() -> None:
+    terms = Agreed(900_000).started(80_000, NOW)
+    later = terms.moved(10**9, NOW + 10**9 + 300_000)
+    assert later.started(80_000, NOW + 10**9 + 300_000).rest_ms(NOW + 10**9 + 300_000) == 520_000
+    assert terms.moved(10**9, NOW + 10**9 + 900_000) == terms
+    assert Agreed(80_000).moved(10**9, NOW + 10**9) == Agreed(80_000)
+
+
 @pytest.mark.parametrize("fact", [None, "", "{", '"x"', "{}", '{"silence_ms": "x"}'])
 def test_a_fact_that_says_nothing_is_none(fact: str | None) -> None:
     assert agreed.read(fact) is None

@@ -59,12 +59,12 @@ def test_a_control_vm_that_is_away_for_minutes_costs_no_attempt(lease_ms: int, a
     assert len(re.findall(r" runs task ", outcome.journal.text())) == attempts
 
 
-def away(fault: Fault, cut: CloudFault | None = None) -> Outcome:
+def away(fault: Fault, cut: CloudFault | None = None, *more: Fault) -> Outcome:
     """Tasks of a quarter of an hour on all VMs, with the lease that agents have unless another one is set, and a
     dispatcher that is away once they run."""
     told = schema.Timing()
     work = (Work(count=6, conduct=Conduct(run_ms=900_000)),)
-    usual = scene(Cloud.GCE, work=work, faults=(fault, THREE))
+    usual = scene(Cloud.GCE, work=work, faults=(fault, THREE, *more))
     times = replace(TIMING, heartbeat_ms=told.heartbeat_ms, poll_ms=told.poll_ms, lease_ms=told.lease_ms)
     agents = AgentTiming(kill_grace_ms=told.kill_grace_ms, silence_ms=told.silence_ms)
     faults = (cut,) if cut else ()
@@ -90,6 +90,15 @@ SHORTLY = Fault(FaultKind.STOP, 240_000, amount=2_000)
 def test_no_task_runs_twice_at_once_after_a_stop() -> None:
     outcome = away(SHORTLY, UNHEARD)
     assert outcome.ok, outcome.findings
+    assert len(re.findall(r" runs task ", outcome.journal.text())) > 6
+
+
+def test_nor_where_the_clock_is_set_after_the_start_and_that_start_dies() -> None:
+    """As on a machine that came up with a wrong clock: the start after it waits for the same agents."""
+    forward = Fault(FaultKind.CLOCK, 246_000, 5_000_000, 3_600_000)
+    outcome = away(SHORTLY, UNHEARD, forward, Fault(FaultKind.CRASH, 260_000, amount=2_000))
+    assert outcome.ok, outcome.findings
+    assert outcome.deaths == 1
     assert len(re.findall(r" runs task ", outcome.journal.text())) > 6
 
 
