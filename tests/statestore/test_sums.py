@@ -256,6 +256,14 @@ async def rent(store: Store, clock: ManualClock, name: str) -> None:
     await store.change([InstanceChange(own.id, InstanceEvent.GONE)])
 
 
+async def rent_old_and_new(store: Store, clock: ManualClock) -> None:
+    """Five VMs whose windows are closed, and one 70 days later, which lets them be added up."""
+    for number in range(5):
+        await rent(store, clock, f"i-{number}")
+    clock.now_ms += 70 * DAY_MS
+    await rent(store, clock, "late")
+
+
 async def asked(store: Any, budgets: list[Budget]) -> tuple[object, ...]:
     await store.set_limits(budgets, {})
     by = (CostKey.PROJECT, CostKey.POOL, CostKey.DAY)
@@ -325,10 +333,7 @@ async def test_a_commit_adds_up_one_piece(url: str, monkeypatch: pytest.MonkeyPa
     clock, keep, query = ManualClock(), Retention(instances_ms=DAY_MS), CostQuery((CostKey.PROJECT, CostKey.DAY))
     async with stores(url) as open_one:
         store: Any = await open_one(clock)
-        for number in range(5):
-            await rent(store, clock, f"i-{number}")
-        clock.now_ms += 70 * DAY_MS
-        await rent(store, clock, "late")
+        await rent_old_and_new(store, clock)
         await store.prune(clock.now_ms, keep, of=["instances"])
         before, commits = await store.costs(query), store._memory.commits
         assert await store.prune(clock.now_ms, keep, of=["ledger"]) == {"ledger": 4}
@@ -342,10 +347,7 @@ async def test_nothing_is_added_up_between_two_pages(migrated_sqlite_url: str) -
     clock, keep = ManualClock(), Retention(instances_ms=DAY_MS)
     async with stores(migrated_sqlite_url) as open_one:
         store = await open_one(clock)
-        for number in range(5):
-            await rent(store, clock, f"i-{number}")
-        clock.now_ms += 70 * DAY_MS
-        await rent(store, clock, "late")
+        await rent_old_and_new(store, clock)
         await store.prune(clock.now_ms, keep)
         page = await store.costs_by_task(query := CostQuery((CostKey.TASK,)), limit=2)
         assert (await store.prune(clock.now_ms, keep))["ledger"] == 0
@@ -363,10 +365,7 @@ async def test_nothing_is_added_up_where_a_page_came_meanwhile(
     clock, keep, query = ManualClock(), Retention(instances_ms=DAY_MS), CostQuery((CostKey.TASK,))
     async with stores(migrated_sqlite_url) as open_one:
         store: Any = await open_one(clock)
-        for number in range(5):
-            await rent(store, clock, f"i-{number}")
-        clock.now_ms += 70 * DAY_MS
-        await rent(store, clock, "late")
+        await rent_old_and_new(store, clock)
         await store.prune(clock.now_ms, keep, of=["instances"])
         look, pages = care.look, []
 
@@ -396,10 +395,7 @@ async def test_three_that_add_up_at_once_do_it_once(migrated_sqlite_url: str) ->
     async with stores(migrated_sqlite_url) as open_one:
         store: Any = await open_one(clock)
         clock.now_ms += 3 * HOUR_MS  # all on one day, of which there is a sum then
-        for number in range(5):
-            await rent(store, clock, f"i-{number}")
-        clock.now_ms += 70 * DAY_MS
-        await rent(store, clock, "late")
+        await rent_old_and_new(store, clock)
         assert (await store.prune(clock.now_ms, keep, batch=1))["ledger"] == 0
         await store.prune(clock.now_ms, keep, of=["instances"])
         assert (await store.prune(clock.now_ms, keep, batch=1, of=["ledger"]))["ledger"] == 1
