@@ -17,7 +17,8 @@ from cloud_dispatch.provider.errors import NotProven, ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import Challenge, Identity, Provider
 from cloud_dispatch.reconcile.context import Context
 
-#: By how much a provider's clock may be behind the dispatcher's.
+#: By how much a provider's clock may be behind the dispatcher's where it has not said yet when it launched the VM, and
+#: those of its own services behind each other where it has.
 CLOCKS_MS = 300_000
 #: How long a registration waits for its driver.
 TIMEOUT_S = 20
@@ -52,7 +53,7 @@ class Doorkeeper:
             raise _denied(vm, "it brought no proof of identity, which VMs of its profile have")
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                proved = await provider.identify(proof, Challenge(row.batch, row.intended_ms - CLOCKS_MS))
+                proved = await provider.identify(proof, Challenge(row.batch, _since_ms(row)))
                 ours = proved == vm and (vm == row.vm or await self._belongs(provider, row, vm))
         except NotProven as error:
             raise _denied(vm, f"its proof of identity proves nothing: {error.message}") from None
@@ -88,6 +89,12 @@ class Doorkeeper:
             self._refused[batch] = _Refused(now)
             if len(self._refused) > _BATCHES:
                 del self._refused[next(iter(self._refused))]
+
+
+def _since_ms(row: Instance) -> int:
+    """Before this no proof of the row's VM was made, by the clock that dates them: the provider's."""
+    launched_ms = row.intended_ms if row.launched_ms is None else min(row.intended_ms, row.launched_ms)
+    return launched_ms - CLOCKS_MS
 
 
 def _denied(vm: VmId, why: str) -> Denied:

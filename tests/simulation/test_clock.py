@@ -42,3 +42,12 @@ def test_a_start_after_the_clock_was_set_forward_knows_the_agents(kind: FaultKin
     outcome = moved(Cloud.GCE, RUNNING, by_ms, Fault(kind, RUNNING + 2 * MINUTE, amount=2_000))
     assert outcome.ok, outcome.findings
     assert len(re.findall(r" runs task ", outcome.journal.text())) == 4
+
+
+@pytest.mark.parametrize("by_ms", [10 * MINUTE, 24 * 60 * MINUTE])
+@pytest.mark.parametrize(("cloud", "vms"), [(Cloud.GCE, 1), (Cloud.EC2, 2), (Cloud.ARM, 1)])
+def test_vms_that_are_launched_by_a_clock_that_is_ahead_register(cloud: Cloud, vms: int, by_ms: int) -> None:
+    """How old their proofs are is for the provider's clock to say. Nothing is launched, and ended unused, for ever."""
+    outcome = moved(cloud, 1, by_ms)
+    assert outcome.ok, outcome.findings
+    assert len(set(re.findall(r"store instance (\S+) intended", outcome.journal.text()))) == vms
