@@ -56,7 +56,7 @@ async def hear(context: Context, row: Instance, word: BootWord) -> None:
     if failed is None:
         raise Conflict(f"instance {row.id} has changed meanwhile: its boot is over")
     context.note("instance.boot-log", instance=row.id, detail=f"phase {word.phase}\n{log}".strip())
-    _count(context, row, reason)
+    count(context, row, reason)
 
 
 def readable(text: str) -> str:
@@ -69,11 +69,11 @@ def give_up(context: Context, row: Instance, cause: str, reason: str) -> None:
     key = f"boot-failed:{row.id}"
     if context.calls.under_way(key):
         return
-    _count(context, row, reason)
+    count(context, row, reason)
     context.calls.start(key, _fail(context, row, cause, reason), row.profile)
 
 
-def _count(context: Context, row: Instance, reason: str) -> None:
+def count(context: Context, row: Instance, reason: str) -> None:
     """A failed boot against what `row` was made as, so that the same is not tried at once."""
     offering = context.offering_of(row)
     if offering is not None:

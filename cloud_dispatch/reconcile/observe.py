@@ -158,6 +158,8 @@ class Observer:
         if finding.vm.state is VmState.GONE:
             what, by = ("preempted", _TAKEN) if taken else ("vanished", _VANISHED)
             cause, reason = row.ended_by(what, f"the provider says that the VM is gone: {by}")
+            if row.state is _S.BOOTING and not taken:
+                boot.count(self._c, row, reason)
             await self._c.apply(row.id, _E.GONE, cause=cause, reason=reason, ended_ms=self._c.clock.now())
         elif row.state is _S.BOOTING:
             cause = "preempted" if taken else "powered-off"
@@ -200,6 +202,8 @@ class Observer:
         reason = "no VM: missing from two complete listings after the provider's consistency horizon, and from a get"
         if row.state is not _S.TERMINATING:
             cause, _ = row.ended_by("lost" if row.vm else "not-launched", reason)
+            if row.state is _S.BOOTING:
+                boot.count(self._c, row, reason)
             await self._c.apply(row.id, _E.ABSENT, cause=cause, reason=reason)
         await self._c.apply(row.id, _E.GONE, ended_ms=self._c.clock.now())
         self._settled(row.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -277,6 +278,29 @@ async def test_a_vm_that_stops_while_booting_is_no_reason_to_try_again_at_once(t
         assert (gone.state, gone.cause) == (S.GONE, "powered-off")
         assert "no such image" in gone.reason
         assert any(e.action == "instance.console" for e in await w.store.events(instance=row.id))
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"), [(None, "lost"), (VmState.GONE, "vanished")], ids=["missing", "shown as gone"]
+)
+async def test_nor_is_one_that_is_gone_while_it_boots(tmp_path: Path, end: VmState | None, cause: str) -> None:
+    """A boot script that switches off a VM which the provider deletes then, or somebody who deletes each of ours."""
+    async with world(tmp_path) as w:
+        await w.submit(1)
+        launched = []
+        for _ in range(200):
+            await w.passes(1)
+            for vm in list(w.cloud.vms.values()):
+                if vm.state is not VmState.GONE:
+                    launched.append(w.clock.ms)
+                    if end is None:
+                        del w.cloud.vms[vm.id]
+                    else:
+                        w.cloud.vms[vm.id] = replace(vm, state=end)
+        assert {row.cause for row in await w.store.past_instances()} == {cause}
+        waits = [later - earlier for earlier, later in itertools.pairwise(launched)]
+        assert waits[0] >= 30_000
+        assert waits[1] >= 60_000
 
 
 async def test_silence_fails_an_instance_after_its_lease(tmp_path: Path) -> None:
