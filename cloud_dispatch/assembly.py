@@ -29,7 +29,7 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.entropy import Entropy
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.store import Retention, Store
-from cloud_dispatch.reconcile import explain, foreign, leaving, places, unreachable
+from cloud_dispatch.reconcile import apart, explain, foreign, leaving, places, unreachable
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.fleet import FleetService
 from cloud_dispatch.reconcile.keeping import Keeper
@@ -205,7 +205,8 @@ def _problems(context: Context, in_force: InForce) -> list[str]:
     unsure = [f"limits hold launches back: {UNSURE}"] if is_unsure(context.store) else []
     broken = [f"nothing more is launched of what failed too often: {one.reason}" for one in context.breakers.blocked()]
     unended = context.unended.words(context.store.instances(), context.clock.monotonic())
-    return [*refused, *silent, *foreign.words(context), *unreachable.words(context), *unended, *unsure, *broken]
+    told = [*foreign.words(context), *unreachable.words(context), *apart.words(context)]
+    return [*refused, *silent, *told, *unended, *unsure, *broken]
 
 
 def reapers_in_doubt(context: Context) -> dict[str, bool]:

@@ -64,6 +64,16 @@ class ForeignVm:
     profiles: tuple[ProfileName, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """By how much the dispatcher's clock was ahead of a provider's, at least, or behind (negative); when that was seen,
+    monotonic, and how the wall clock stood to that then."""
+
+    by_ms: int
+    seen_ms: int
+    ahead_ms: int
+
+
 @dataclass
 class ProfileView:
     """What is known of a profile's provider. Monotonic milliseconds; `listed_ms` None: not since the start."""
@@ -89,6 +99,8 @@ class ProfileView:
     #: The last sign of life of the hand that ends its VMs beside the cloud, and when it was asked for.
     heard: Heard | None = None
     heard_ms: int | None = None
+    #: Its clock and the dispatcher's are further apart than sums of money allow for.
+    apart: Apart | None = None
     #: Why that hand can't be taken for alive, "" while it can.
     silence: str = ""
 

@@ -24,6 +24,7 @@ from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.provider import errors
 from cloud_dispatch.provider.spi import LaunchRequest, LaunchResult, Operation
+from cloud_dispatch.reconcile import apart
 from cloud_dispatch.reconcile.context import Context
 from cloud_dispatch.reconcile.operations import Operations
 from cloud_dispatch.reconcile.spend import Spending, lag_ms
@@ -118,6 +119,7 @@ class Launcher:
         asked, slots = slots, min(slots, self._room(pool, offering, rows), together)
         if slots <= 0:
             return "the caps admit no more"
+        slots = apart.most_slots(self._c, pool, offering.profile, slots)
         fewer = "the caps, or its driver at once, admit no more" if slots < asked else ""
         # One reading of the clock: an end a moment before the lifetime's would be moved on, by a call to the provider.
         batch, now = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._c.clock.now()
@@ -365,6 +367,7 @@ class Launcher:
             self._c.note_all("instance.booting", {one.instance: f"VM {one.fields['vm']}" for one in changes})
             break
         self._c.heeded.seen(result.vms, self._c.clock.monotonic(), 0)
+        apart.heard(self._c, instances[0].profile, instances[0].intended_ms, result.vms)
         self._c.wake()
         return unbound
 

@@ -18,7 +18,7 @@ from cloud_dispatch.domain.shape import Machine
 from cloud_dispatch.ports.store import Store
 from cloud_dispatch.provider.errors import ProviderError, VmNotFound
 from cloud_dispatch.provider.spi import HardEnd, Provider, Traits, Vm, VmState
-from cloud_dispatch.reconcile import boot, foreign
+from cloud_dispatch.reconcile import apart, boot, foreign
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.asking import Asking, Listed
 from cloud_dispatch.reconcile.context import Context
@@ -138,6 +138,7 @@ class Observer:
         row = self._c.store.instances().get(instance)
         if row is not None:
             event = _E.BOUND if row.state is _S.LAUNCHING else None
+            apart.heard(self._c, row.profile, row.intended_ms, (vm,))
             launched = row.launched_ms or vm.created_ms or self._c.clock.now()
             await self._c.apply(instance, event, vm=vm.id, launched_ms=launched, zone=vm.zone or row.zone)
             now = self._c.store.instances().get(instance)

@@ -15,7 +15,7 @@ from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
 from cloud_dispatch.ports.executor import give_way
 from cloud_dispatch.ports.store import NEVER_MS, Outlook
-from cloud_dispatch.reconcile import foreign, payers, quotas, restored
+from cloud_dispatch.reconcile import apart, foreign, payers, quotas, restored
 from cloud_dispatch.reconcile.contacts import Contact
 from cloud_dispatch.reconcile.context import Context
 
@@ -68,7 +68,12 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
         profile_caps=tuple(settings.profile_caps.items()),
         driver_caps=tuple(settings.driver_caps),
         quotas=quotas.known(context),
-        blocked=(*context.failures.blocked(now), *context.breakers.blocked(), *restored.blocked(context, now)),
+        blocked=(
+            *context.failures.blocked(now),
+            *context.breakers.blocked(),
+            *restored.blocked(context, now),
+            *apart.blocked(context, now),
+        ),
         silent=tuple(name for name in settings.providers if _is_silent(context, name)),
         problems=tuple((name, view.trouble) for name, view in context.profiles.items() if view.trouble),
         max_batch=tuple((name, provider.traits.most_slots) for name, provider in settings.providers.items()),

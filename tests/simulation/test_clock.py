@@ -51,3 +51,15 @@ def test_vms_that_are_launched_by_a_clock_that_is_ahead_register(cloud: Cloud, v
     outcome = moved(cloud, 1, by_ms)
     assert outcome.ok, outcome.findings
     assert len(set(re.findall(r"store instance (\S+) intended", outcome.journal.text()))) == vms
+
+
+@pytest.mark.parametrize("cloud", [Cloud.GCE, Cloud.EC2, Cloud.ARM])
+def test_by_a_clock_that_is_behind_by_a_lifetime_no_vm_after_the_other_is_launched(cloud: Cloud) -> None:
+    """Each has its hard end before it has booted. Somebody is told, and once the clock is right all is done."""
+    outcome = run(
+        scene(cloud, work=WORK, faults=(Fault(FaultKind.CLOCK, 1, 30 * MINUTE, -24 * 60 * MINUTE),)), keep=100_000
+    )
+    assert outcome.ok, outcome.findings
+    text = outcome.journal.text()
+    assert len(re.findall(r"clock.apart", text)) == 1
+    assert len(set(re.findall(r"store instance (\S+) intended", text))) <= 8

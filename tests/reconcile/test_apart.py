@@ -1,0 +1,169 @@
+"""The dispatcher's clock and a provider's that are further apart than money allows for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.pool import EndRules, Pool
+from cloud_dispatch.domain.resources import GIB, Resources
+from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.reconcile import apart
+from cloud_dispatch.reconcile.apart import AGAIN_MS, apart_ms
+from cloud_dispatch.spend.budget import Budget
+from cloud_dispatch.spend.clocks import CLOCKS_MS
+from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
+from cloud_dispatch.spend.windows import Window
+from tests.reconcile.fake import LOCAL, POOL, ManualClock, World, world
+
+ALONE = Shape(Resources(1_000, GIB), exclusive=True)
+MINUTE = 60_000
+DAY = EndRules()
+
+
+class Ours(ManualClock):
+    """Ahead of the provider's by so much."""
+
+    ahead_ms = 0
+
+    def now(self) -> int:
+        return super().now() + self.ahead_ms
+
+
+class Theirs(ManualClock):
+    def __init__(self, ours: Ours) -> None:
+        self.ours = ours
+
+    def now(self) -> int:
+        return self.ours.ms
+
+
+@asynccontextmanager
+async def wrong(folder: Path, ahead_ms: int, budgets: tuple[Budget, ...], end: EndRules = DAY) -> AsyncIterator[World]:
+    """There is a VM, whose launch has told."""
+    ours = Ours()
+    ours.ahead_ms = ahead_ms
+    pool = Pool(POOL, (LOCAL,), minimum=1, boot_deadline_ms=60 * MINUTE, end=end)
+    async with world(folder, clock=ours, pool=pool) as w:
+        w.cloud.clock = Theirs(ours)
+        await w.store.set_limits(budgets, {})
+        await w.passes()
+        yield w
+
+
+HOURLY = (Budget(EVERYTHING, Window.HOUR, Amount(10**9)),)
+OF_A_PROJECT = (Budget(Key(Scope.PROJECT, "rich"), Window.HOUR, Amount(10**9)),)
+
+
+async def alone(w: World, count: int) -> int:
+    """So many tasks that want a VM each, one of which is there."""
+    return (await w.submit(count, shape=ALONE))[0]
+
+
+async def events(w: World) -> list[str]:
+    return [event.detail for event in await w.store.events() if event.action == "clock.apart"]
+
+
+@pytest.mark.parametrize("budgets", [HOURLY, OF_A_PROJECT], ids=["total", "a project's"])
+@pytest.mark.parametrize(("by_ms", "words"), [(70 * MINUTE, "70m ahead of"), (-3 * MINUTE, "3m behind")])
+async def test_what_a_limit_covers_is_not_launched(
+    tmp_path: Path, by_ms: int, words: str, budgets: tuple[Budget, ...]
+) -> None:
+    """The first VM has told; who waits is told, and whoever asks for health, and once in the events. One VM at a time
+    shows whether it is still so."""
+    async with wrong(tmp_path, by_ms, budgets) as w:
+        task = await alone(w, 4)
+        await w.passes(3)
+        assert len(w.cloud.vms) == 1
+        said = f"the dispatcher's clock is at least {words} the provider's"
+        assert said in str((await w.fleet.explain_task(task))["reasons"])
+        assert said in str(apart.words(w.context))
+        assert len(await events(w)) == 1
+        w.clock.ms += AGAIN_MS
+        await w.passes(3)
+        assert len(w.cloud.vms) == 2
+        w.clock.ms += AGAIN_MS
+        await w.passes(3)
+        assert len(w.cloud.vms) == 3
+        assert len(await events(w)) == 1
+
+
+async def test_once_the_clock_is_set_right_launches_go_on(tmp_path: Path) -> None:
+    async with wrong(tmp_path, 70 * MINUTE, HOURLY) as w:
+        await alone(w, 4)
+        await w.passes(3)
+        assert len(w.cloud.vms) == 1
+        w.clock.ahead_ms = 0
+        await w.passes(3)
+        assert len(w.cloud.vms) == 4
+        assert apart.words(w.context) == []
+
+
+async def test_a_trial_that_shows_clocks_that_agree_ends_it(tmp_path: Path) -> None:
+    """A clock that NTP brings right slowly is never set; nor is the dispatcher's where the other was wrong."""
+    async with wrong(tmp_path, 3 * MINUTE, HOURLY) as w:
+        await alone(w, 4)
+        w.cloud.clock = w.clock
+        await w.passes(AGAIN_MS // MINUTE, step_ms=MINUTE)
+        assert len(w.cloud.vms) == 1
+        await w.passes(3)
+        assert len(w.cloud.vms) == 4
+        assert apart.words(w.context) == []
+
+
+@pytest.mark.parametrize("by_ms", [0, CLOCKS_MS, -CLOCKS_MS])
+async def test_clocks_within_what_money_allows_for_hold_nothing(tmp_path: Path, by_ms: int) -> None:
+    async with wrong(tmp_path, by_ms, HOURLY) as w:
+        await alone(w, 4)
+        await w.passes(3)
+        assert len(w.cloud.vms) == 4
+        assert await events(w) == apart.words(w.context) == []
+
+
+async def test_without_a_limit_nothing_is_held_and_it_is_told(tmp_path: Path) -> None:
+    async with wrong(tmp_path, 70 * MINUTE, ()) as w:
+        await alone(w, 4)
+        await w.passes(3)
+        assert len(w.cloud.vms) == 4
+        assert len(await events(w)) == len(apart.words(w.context)) == 1
+
+
+@pytest.mark.parametrize(("lifetime_ms", "vms"), [(70 * MINUTE, 1), (200 * MINUTE, 4)])
+async def test_what_has_its_hard_end_before_it_has_booted_is_not_launched(
+    tmp_path: Path, lifetime_ms: int, vms: int
+) -> None:
+    """By the provider's clock, which is an hour ahead. Limits or not."""
+    async with wrong(tmp_path, -60 * MINUTE, (), EndRules(lifetime_ms=lifetime_ms)) as w:
+        task = await alone(w, 4)
+        await w.passes(3)
+        assert len(w.cloud.vms) == vms
+        assert ("before it has booted" in str((await w.fleet.explain_task(task))["reasons"])) is (vms == 1)
+
+
+async def test_a_launch_that_was_not_answered_tells_as_well(tmp_path: Path) -> None:
+    """By the listing that finds its VM."""
+    ours = Ours()
+    ours.ahead_ms = 70 * MINUTE
+    async with world(tmp_path, clock=ours, pool=Pool(POOL, (LOCAL,), minimum=1)) as w:
+        w.cloud.clock, w.cloud.lose_reply = Theirs(ours), True
+        await w.passes(4)
+        assert [row.vm != "" for row in w.rows] == [True]
+        assert len(apart.words(w.context)) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "made", "now", "by"),
+    [
+        (1_000, 1_500, 2_000, 0),  # in between, as it should be
+        (1_000, 1_000, 1_000, 0),
+        (1_000, 400, 2_000, 600),
+        (1_000, 2_600, 2_000, -600),
+        (9_000, 400, 2_000, 0),  # set back since it was asked for
+    ],
+)
+def test_how_far_apart_they_are(asked: int, made: int, now: int, by: int) -> None:
+    assert apart_ms(asked, made, now) == by
