@@ -20,7 +20,7 @@ from cloud_dispatch.statestore import lock as locks
 from cloud_dispatch.statestore.compacting import compact
 from cloud_dispatch.statestore.copying import backup as copy
 from cloud_dispatch.statestore.copying import came_back, identity_in, refuse_restore, restore
-from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, to_read, translate
 from cloud_dispatch.statestore.lineage import refuse_fallen_back
 from cloud_dispatch.statestore.loading import identity_of, initialise, load
 from cloud_dispatch.statestore.login import Renewed
@@ -112,7 +112,7 @@ def identity(url: str) -> str:
     """The id of the store at `url`, whoever has it open. InvalidInput where there is none."""
     with _existing(url) as engine:
         try:
-            with engine.connect().execution_options(reading=True) as connection:
+            with to_read(engine) as connection:
                 known = None if revision(connection) is None else identity_of(connection)
         except driver_errors(engine) as error:
             raise translate(error, engine.url) from error
@@ -129,7 +129,7 @@ def size(url: str) -> int:
             files = (path, path.with_name(f"{path.name}-wal"))
             return sum(one.stat().st_size for one in files if one.exists())
         try:
-            with engine.connect().execution_options(reading=True) as connection:
+            with to_read(engine) as connection:
                 return int(connection.scalar(text("SELECT pg_database_size(current_database())")) or 0)
         except driver_errors(engine) as error:
             raise translate(error, engine.url) from error

@@ -23,6 +23,7 @@ from cloud_dispatch.statestore.engine import (
     make_engine,
     parse_url,
     sqlite_path,
+    to_read,
     translate,
 )
 from cloud_dispatch.statestore.lineage import RESTORED_FACT, unmark
@@ -117,7 +118,7 @@ def refuse_restore(source: Path, url: str) -> None:
         return
     engine = make_engine(parsed)
     try:
-        with engine.connect().execution_options(reading=True) as connection:
+        with to_read(engine) as connection:
             _refuse_tables(connection)
     except driver_errors(engine) as error:
         raise translate(error, parsed) from error
@@ -270,7 +271,7 @@ def _restore_rows(source: Path, engine: Engine, now_ms: int) -> None:
     old = make_engine(parse_url(f"sqlite:///{source.absolute()}"))
     try:
         with as_owner(source.parent):
-            out = old.connect().execution_options(reading=True)
+            out = to_read(old)
             out.exec_driver_sql(_LOOK)
         with out, migrating(engine) as into:
             AdvisoryLock(engine).hold(into)

@@ -30,6 +30,11 @@ LONG_S = 600.0
 #: By dialect, what begins a transaction that writes, where the driver does not do it by itself. SQLite: readers take no
 #: lock; the one writer takes it at once, so that it never fails in the middle for want of it.
 BEGIN_WRITING = {"sqlite": "BEGIN IMMEDIATE"}
+#: By dialect, the options of a connection that reads: what one transaction asks is of one moment. SQLite's always is.
+_READING: dict[str, dict[str, Any]] = {
+    "sqlite": {"reading": True},
+    "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+}
 #: So many compiled statements are kept, the least used go first: the store has some 150.
 _COMPILED = 1_000
 #: The classes of SQLSTATE for a value that is wrong, and for one that is too large.
@@ -125,6 +130,11 @@ def make_engine(url: URL, renewed: Renewed | None = None) -> Engine:
     else:
         sa.event.listen(engine, "do_connect", lambda dialect, *_: patience.connect(dialect, url))
     return engine
+
+
+def to_read(engine: Engine) -> Connection:
+    """A connection that writes nothing. All statements of one of its transactions see what the first one saw."""
+    return engine.connect().execution_options(**_READING[engine.dialect.name])
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import Engine
 
 from cloud_dispatch.ports.executor import Executor
-from cloud_dispatch.statestore.engine import at_length, driver_errors, meaning
+from cloud_dispatch.statestore.engine import at_length, driver_errors, meaning, to_read
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 class Reader:
-    """Sees what is committed."""
+    """Sees what is committed, each question as it was at one moment."""
 
     def __init__(self, engine: Engine, lock: FileLock | AdvisoryLock, executor: Executor) -> None:
         self.executor = executor
@@ -34,8 +34,7 @@ class Reader:
     def _ask(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
         try:
             self._lock.check()
-            reading = self._engine.connect().execution_options(reading=True)
-            with reading as connection, connection.begin(), at_length(connection, PATIENCE_S):
+            with to_read(self._engine) as connection, connection.begin(), at_length(connection, PATIENCE_S):
                 return query(connection, *args)
         except self._errors as error:
             raise meaning(error, self._engine) from error

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from cloud_dispatch.domain.errors import InvalidInput
-from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, translate
+from cloud_dispatch.statestore.engine import driver_errors, make_engine, parse_url, sqlite_path, to_read, translate
 from cloud_dispatch.statestore.lock import AdvisoryLock, FileLock, this_process
 from cloud_dispatch.statestore.migrate import downgrade, migrating, revision
 from cloud_dispatch.statestore.purse import UNSURE_FACT
@@ -25,7 +25,7 @@ def revision_of(url: str) -> str:
         return ""
     engine = make_engine(parsed)
     try:
-        with engine.connect().execution_options(reading=True) as connection:
+        with to_read(engine) as connection:
             return revision(connection) or ""
     except driver_errors(engine) as error:
         raise translate(error, parsed) from error

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
 
-from cloud_dispatch.adapters.executors import Inline
+from cloud_dispatch.adapters.executors import Inline, Thread
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.ports.store import InstanceChange
 from cloud_dispatch.spend.costs import CostKey, CostQuery
-from cloud_dispatch.statestore import SqlStore, open_store
+from cloud_dispatch.statestore import SqlStore, costs, open_store
 from cloud_dispatch.statestore.departures import Departures
+from cloud_dispatch.statestore.instances import Change
 from cloud_dispatch.testing.store_builders import START_MS, Agent, ManualClock, adopted, result, spec
 from tests.statestore.conftest import CountingEntropy
 
@@ -107,3 +110,32 @@ async def test_without_looking_again_it_would_be_lost(
     agent, beside.then = await working(store, clock)
     await store.change([InstanceChange(agent.id, InstanceEvent.GONE)])
     assert set(await payers(store)) == {"early"}
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_what_leaves_while_costs_are_read_is_in_them(
+    database: str, request: pytest.FixtureRequest, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not booked yet when what is booked is added up, and booked when what lives is: a question is of one moment."""
+    url, reads = request.getfixturevalue(f"migrated_{database}_url"), Thread("reads")
+    store = await open_store(url, clock=clock, entropy=CountingEntropy(), executor=Inline(), reads=reads)
+    agent, brings = await working(store, clock)
+    await brings()
+    whole, living = await payers(store), costs._living
+    added_up, gone = threading.Event(), threading.Event()
+
+    def halts(*args: Any) -> Any:
+        added_up.set()
+        assert gone.wait(20)
+        return living(*args)
+
+    monkeypatch.setattr(costs, "_living", halts)
+    asked = asyncio.create_task(payers(store))
+    while not added_up.is_set():
+        await asyncio.sleep(0.01)
+    await store._commit.run(Change([InstanceChange(agent.id, InstanceEvent.GONE)], store._memory, clock))
+    gone.set()
+    assert await asked == whole
+    assert (await payers(store)).keys() == whole.keys()
+    await store.close()
+    await reads.close()

@@ -16,6 +16,7 @@ from cloud_dispatch.domain.resources import GIB
 from cloud_dispatch.ports.store import InstanceChange, Retention, TaskFilter
 from cloud_dispatch.spend.costs import CostKey, CostQuery
 from cloud_dispatch.statestore import costs
+from cloud_dispatch.statestore.engine import to_read
 from cloud_dispatch.statestore.schema import tasks
 from cloud_dispatch.statestore.unasked import Forget
 from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
@@ -115,10 +116,11 @@ async def test_a_shape_may_be_asked_for_in_the_commit_that_forgets_it(migrated_s
         assert await store.check() == []
 
 
-async def test_who_reads_costs_meanwhile_finds_the_shape(migrated_sqlite_url: str) -> None:
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_who_reads_costs_meanwhile_finds_the_shape(database: str, request: pytest.FixtureRequest) -> None:
     """A question sees tasks as they were when it began, with shapes that the memory has forgotten since."""
     clock, query = ManualClock(), CostQuery((CostKey.TASK,))
-    async with stores(migrated_sqlite_url) as open_one:
+    async with stores(request.getfixturevalue(f"migrated_{database}_url")) as open_one:
         store: Any = await open_one(clock)
         await store.submit([spec()])
         now = clock.now_ms
@@ -132,7 +134,7 @@ async def test_who_reads_costs_meanwhile_finds_the_shape(migrated_sqlite_url: st
         before, of_task = await store.costs_by_task(query), await store.cost_of_task(claimed.task)
         assert [row.keys for row in before.rows] == [(claimed.task,)]
         clock.now_ms += 2_000
-        with store._engine.connect().execution_options(reading=True) as reading, reading.begin():
+        with to_read(store._engine) as reading, reading.begin():
             assert reading.scalar(sa.select(sa.func.count()).select_from(tasks)) == 1
             present = store._present()
             assert [(await store.prune(clock.now_ms, KEEP))["shapes"] for _ in range(2)] == [0, 1]
