@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Executable, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Executable, bindparam, delete, exists, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from cloud_dispatch.spend.past import MOST
@@ -34,12 +35,9 @@ _l, _s = ledger.c, shares.c
 _remembered: Any = bindparam("remembered", callable_=lambda: MOST)
 _ADDED = ("amount", "boot", "work", "idle", "lost", "bound", "tasks")
 _MONEY = ("work", "retry", "idle")
+_OF_SUM = {"rate": 0, "work_time": 0, "retry_time": 0, **dict.fromkeys(_MONEY, 0)}
 _KEY = ("instance", "day_ms", "project", "user_name")
-_MORE = (
-    update(shares)
-    .where(*(_s[name] == bindparam(f"of_{name}") for name in _KEY))
-    .values({_s[name]: bindparam(f"v_{name}") for name in _MONEY})
-)
+_INSERT: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def is_sum(instance: str) -> bool:
@@ -121,7 +119,8 @@ class FoldLedger:
             self._writes.append((delete(ledger).where(_l.id.in_([row.id for row in part])), ()))
             self._writes.append((delete(shares).where(_s.instance.in_([row.instance for row in part])), ()))
         self._writes += _of_rows(connection, rows, sums)
-        self._writes += _of_shares(connection, split, sums)
+        if split:
+            self._writes.append((_adding(connection.dialect.name), _of_shares(split, sums)))
 
     def plan(self, batch: Batch) -> None:
         """Once a group: a second one has read the same rows."""
@@ -148,25 +147,27 @@ def _of_rows(connection: Connection, rows: Iterable[Any], sums: Mapping[str, _Su
     return [(old, ()), new] if known else [new]
 
 
-def _of_shares(connection: Connection, split: Sequence[Any], sums: Mapping[str, _Sum]) -> list[Write]:
-    """The same of the shares `split`."""
-    days = [share.day_ms for share in split]
-    within = _s.day_ms.between(min(days, default=0), max(days, default=0))
-    names = sorted({one.name for one in sums.values()})
-    known: dict[tuple[Any, ...], Sequence[int]] = {
-        (row.instance, row.day_ms, row.project, row.user_name): [row.work, row.retry, row.idle]
-        for row in _all(connection, shares, _s.instance, names, within)
-    }
-    added: dict[tuple[Any, ...], Sequence[int]] = {}
-    of: dict[tuple[Any, ...], _Sum] = {}
+def _of_shares(split: Iterable[Any], sums: Mapping[str, _Sum]) -> list[dict[str, Any]]:
+    """The shares `split` as rows of their sums. What each payer's time was is of use where the attempts are known."""
+    added: dict[tuple[Any, ...], dict[str, Any]] = {}
     for share in split:
         one = sums[share.instance]
         key = (one.name, share.day_ms, share.project, share.user_name)
-        work, retry, idle = added.get(key) or known.get(key) or (0, 0, 0)
-        added[key], of[key] = [work + share.work, retry + share.retry, idle + share.idle], one
-    more = [_named("of_", _KEY, key) | _named("v_", _MONEY, money) for key, money in added.items() if key in known]
-    new = [_share(key, of[key], money) for key, money in added.items() if key not in known]
-    return [(statement, rows) for statement, rows in ((_MORE, more), (insert(shares), new)) if rows]
+        row = added.get(key)
+        if row is None:
+            of = {"pool": one.pool, "profile": one.profile, "driver": one.driver}
+            row = added[key] = {**dict(zip(_KEY, key, strict=True)), **of, **_OF_SUM}
+        for name in _MONEY:
+            row[name] += getattr(share, name)
+    return list(added.values())
+
+
+def _adding(dialect: str) -> Executable:
+    """Adds such rows to those that there are, which are not read: a sum of a thousand payers has thirty thousand."""
+    new = _INSERT[dialect](shares)
+    more = {name: _s[name] + new.excluded[name] for name in _MONEY}
+    added: Executable = new.on_conflict_do_update(index_elements=_KEY, set_=more)
+    return added
 
 
 def _all(connection: Connection, table: Any, column: Any, values: Sequence[Any], within: Any = None) -> list[Any]:
@@ -197,13 +198,3 @@ def _added_up(one: _Sum, rows: Sequence[Any]) -> dict[str, Any]:
         "waiting": 0,
         **dict.fromkeys(("template", "image", "zone", "cause"), ""),
     }
-
-
-def _share(key: tuple[Any, ...], one: _Sum, money: Sequence[int]) -> dict[str, Any]:
-    """As the table has it. What each payer's time was is of use where the attempts are known."""
-    of = {"pool": one.pool, "profile": one.profile, "driver": one.driver}
-    return _named("", _KEY, key) | _named("", _MONEY, money) | of | {"rate": 0, "work_time": 0, "retry_time": 0}
-
-
-def _named(before: str, names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
-    return {f"{before}{name}": value for name, value in zip(names, values, strict=True)}

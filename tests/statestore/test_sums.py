@@ -199,6 +199,34 @@ def test_what_comes_to_a_sum_that_there_is_adds_to_it(connection: sa.Connection)
         assert len(sum_) == 3, "a row a day"
 
 
+def test_what_is_added_to_a_sum_is_read_without_what_is_in_it(
+    connection: sa.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand payers it has thirty thousand shares, and whatever one VM more has read them all."""
+    read: list[int] = []
+    all_ = sums._all
+
+    def counted(*args: Any) -> list[Any]:
+        found = all_(*args)
+        read.append(len(found))
+        return found
+
+    with rolled_back(connection):
+        for number, payers in enumerate((40, 1, 1, 1), 1):
+            book(
+                connection,
+                number,
+                (("a", "a", "a"), number, 48, 10**9, [(f"p{n}", "", 5) for n in range(payers)], False),
+            )
+        book(connection, 5, vm(90))
+        before = told(connection, NOW)
+        assert fold(connection, NOW, 1) == 1
+        monkeypatch.setattr(sums, "_all", counted)
+        assert fold(connection, NOW, 1) == 1
+        assert sum(read) == 2 + 2, "the row and its two days; the sum's row"
+        assert told(connection, NOW) == before
+
+
 def test_what_was_added_up_counts_also_where_the_clock_was_put_back(connection: sa.Connection) -> None:
     """By years, in total: it is booked before it was spent, and yet it was."""
     with rolled_back(connection):
