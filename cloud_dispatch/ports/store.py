@@ -389,9 +389,9 @@ class Store(Protocol):
         comparison."""
 
     async def ledger(
-        self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000
+        self, *, from_ms: int = 0, until_ms: int | None = None, limit: int = 1000
     ) -> Sequence[LedgerEntry]:
-        """Entries whose time reaches into [`from_ms`, `until_ms`), in order of id, those after `after`."""
+        """The first `limit` entries whose time reaches into [`from_ms`, `until_ms`), in order of id."""
 
     def past(self) -> Past:
         """The newest entries of the ledger, as breakers look at them, and of spot VMs; all bounded. From memory."""

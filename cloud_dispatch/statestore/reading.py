@@ -147,11 +147,9 @@ def list_events(
     return [Event(row.at_ms, row.action, row.instance, row.task, row.detail, row.plan, row.id) for row in rows]
 
 
-def list_ledger(
-    connection: Connection, from_ms: int, until_ms: int | None, after: int, limit: int
-) -> Sequence[LedgerEntry]:
+def list_ledger(connection: Connection, from_ms: int, until_ms: int | None, limit: int) -> Sequence[LedgerEntry]:
     c = ledger.c
-    query = select(ledger).where(c.id > after, c.until_ms > from_ms)
+    query = select(ledger).where(c.until_ms > from_ms)
     if until_ms is not None:
         query = query.where(c.from_ms < until_ms)
     return [LedgerEntry(**row._mapping) for row in connection.execute(query.order_by(c.id).limit(limit))]

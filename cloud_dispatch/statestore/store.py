@@ -354,9 +354,9 @@ class SqlStore:
         return {**old, **{name: both[id(old.get(name)), id(lines)] for name, lines in refused.items()}}
 
     async def ledger(
-        self, *, from_ms: int = 0, until_ms: int | None = None, after: int = 0, limit: int = 1000
+        self, *, from_ms: int = 0, until_ms: int | None = None, limit: int = 1000
     ) -> Sequence[LedgerEntry]:
-        return await self._read(reading.list_ledger, from_ms, until_ms, after, _limited(limit))
+        return await self._read(reading.list_ledger, from_ms, until_ms, _limited(limit))
 
     def past(self) -> Past:
         return self._memory.past

@@ -361,7 +361,7 @@ class MoneyContract:
         assert (third.unsure_since(), sorted(third.reckoned())) == (None, ["another", "lost"])
 
     async def test_the_ledger_is_asked_by_time(self, store: Store, clock: ManualClock) -> None:
-        """Entries that reach into the time asked for, in order, a page at a time."""
+        """Entries that reach into the time asked for, in order, so many at most."""
         for number in range(3):
             clock.now_ms = START_MS + number * HOUR_MS
             began = clock.now_ms
@@ -372,8 +372,7 @@ class MoneyContract:
         assert [entry.instance for entry in await store.ledger()] == names
         assert [entry.instance for entry in await store.ledger(from_ms=START_MS + HOUR_MS)] == names[1:]
         assert [entry.instance for entry in await store.ledger(until_ms=START_MS + HOUR_MS)] == names[:1]
-        (first,) = await store.ledger(limit=1)
-        assert [entry.instance for entry in await store.ledger(after=first.id)] == names[1:]
+        assert [entry.instance for entry in await store.ledger(limit=1)] == names[:1]
 
     async def test_what_is_gone_is_remembered_as_breakers_ask(
         self, store: Store, open_store: OpenStore, clock: ManualClock
