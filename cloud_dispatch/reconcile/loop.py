@@ -59,6 +59,7 @@ class Loop:
         self.restored = asyncio.Event()
         self._passing = asyncio.Lock()
         self._steps = Steps(context.clock)
+        self._unkept_ms = 0  # by how much the clock was set forward of which the store's fact does not know yet
         context.store.subscribe(lambda shape, count: context.wake())
 
     async def agree(self) -> None:
@@ -225,7 +226,9 @@ class Loop:
     async def _judge(self) -> None:
         if forward_ms := self._steps.forward_ms():
             self._excuse_boots(forward_ms)
-            await self._keep_terms(forward_ms)
+            self._unkept_ms += forward_ms
+        if self._unkept_ms:
+            await self._keep_terms()
         now, monotonic = self._c.clock.now(), self._c.clock.monotonic()
         contacts, timing = self._c.contacts, self._c.settings.timing
         excused_ms = self._c.boots_excused_until(now)
@@ -240,15 +243,16 @@ class Loop:
                     row.id, verdict.event, cause=verdict.cause, reason=verdict.reason, expect=frozenset({row.state})
                 )
 
-    async def _keep_terms(self, forward_ms: int) -> None:
-        """Where the clock was set forward since the last pass, the next start waits for the longer terms that are in
-        force as long as this one. Not at a stop: what that leaves counts from the next start on."""
+    async def _keep_terms(self) -> None:
+        """Where the clock was set forward, the next start waits for the longer terms that are in force as long as this
+        one. Not at a stop: what that leaves counts from the next start on."""
         known = agreed.read(self._c.store.fact(agreed.FACT))
         if known is None or self._stopping:
             return
-        kept = known.moved(forward_ms, self._c.clock.now())
+        kept = known.moved(self._unkept_ms, self._c.clock.now())
         if kept != known:
             await self._c.store.set_fact(agreed.FACT, agreed.written(kept))
+        self._unkept_ms = 0
 
     def _excuse_boots(self, forward_ms: int) -> None:
         """Where the clock was set forward since the last pass, or the machine slept, no boot is late before the time is

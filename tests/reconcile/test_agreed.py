@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.task import TaskState
@@ -15,7 +16,7 @@ from cloud_dispatch.reconcile import agreed
 from cloud_dispatch.reconcile.agreed import Agreed
 from cloud_dispatch.reconcile.settings import Timing
 from cloud_dispatch.statestore.lineage import RESTORED_FACT
-from tests.reconcile.fake import World, world
+from tests.reconcile.fake import ManualClock, World, world
 
 NOW = 1_700_000_000_000
 LONG = Timing(list_interval_ms=0, heartbeat_ms=180_000, poll_ms=180_000, lease_ms=900_000)
@@ -98,6 +99,19 @@ async def working(w: World) -> TaskId:
     return claim.task
 
 
+class SetClock(ManualClock):
+    """One whose wall clock can be set."""
+
+    set_ms = 0
+
+    def now(self) -> int:
+        return self.ms + self.set_ms
+
+
+async def refuse(*_: object) -> None:
+    raise StoreUnavailable("no answer")
+
+
 async def state_of(w: World, task: TaskId) -> TaskState:
     return (await w.store.task(task)).state
 
@@ -128,6 +142,29 @@ async def test_a_copy_from_before_leases_became_longer_does_not_shorten_them(tmp
             assert await state_of(w, task) is TaskState.CLAIMED
         await w.passes(8, 60_000)
         assert await state_of(w, task) is TaskState.QUEUED
+
+
+async def test_a_statestore_that_is_away_when_the_clock_is_set_forward_is_told_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a suspend, when the first that is written meets a session that is gone."""
+    clock = SetClock()
+    async with world(tmp_path, timing=LONG, clock=clock) as w:
+        await working(w)
+        w.timing = SHORT
+        await w.restart()
+        await w.passes()
+        terms = agreed.read(w.store.fact(agreed.FACT))
+        assert terms is not None
+        assert terms.until_ms > 0
+        clock.set_ms = 3_600_000
+        with monkeypatch.context() as away:
+            away.setattr(w.store, "set_fact", refuse)
+            with pytest.raises(StoreUnavailable):
+                await w.passes()
+        await w.passes(2)
+        kept = agreed.read(w.store.fact(agreed.FACT))
+        assert kept == terms.moved(3_600_000, clock.now()) != terms
 
 
 async def test_a_start_in_between_changes_nothing(tmp_path: Path) -> None:
