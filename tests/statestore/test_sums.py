@@ -22,7 +22,7 @@ from cloud_dispatch.ports.store import InstanceChange, Retention, Store
 from cloud_dispatch.spend import past
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
-from cloud_dispatch.spend.costs import CostKey, CostQuery, total_of
+from cloud_dispatch.spend.costs import CostKey, CostQuery, CostRow, total_of
 from cloud_dispatch.spend.standing import Account
 from cloud_dispatch.spend.windows import DAY_MS, Window
 from cloud_dispatch.statestore import care, costs, loading, sums
@@ -140,11 +140,24 @@ def told(connection: sa.Connection, now_ms: int) -> tuple[object, ...]:
     answers, by_task = [], []
     for where in wheres():
         answers += [costs.grouped(connection, CostQuery(by, **where), present) for by in (KEYS, ())]
-        rows = costs.ByTask().page(connection, CostQuery((*KEYS, CostKey.TASK), **where), present, None, 1_000).rows
+        rows = by_pages(connection, CostQuery((*KEYS, CostKey.TASK), **where), present, 1_000 if where else 7)
         keys = sorted({row.keys for row in rows if row.cost.whole}, key=repr)
         by_task.append([(key, total_of(row.cost for row in rows if row.keys == key)) for key in keys])
     whole = [sa.func.sum(ledger.c[name]) for name in ("amount", "boot", "work", "idle", "lost", "bound", "tasks")]
     return dict(purse.spent), answers, by_task, tuple(connection.execute(sa.select(*whole)).one())
+
+
+def by_pages(connection: sa.Connection, query: CostQuery, present: costs.Present, limit: int) -> list[CostRow]:
+    """All pages; who gives them remembers where the last one ended, or not."""
+    pages, after = costs.ByTask(), None
+    rows: list[CostRow] = []
+    while True:
+        page = pages.page(connection, query, present, after, limit)
+        rows += page.rows
+        after = page.next
+        if after is None:
+            return rows
+        pages = pages if after[1] % 2 else costs.ByTask()
 
 
 def wheres() -> list[dict[str, Any]]:
