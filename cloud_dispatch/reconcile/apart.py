@@ -53,21 +53,22 @@ def heard(context: Context, profile: ProfileName, asked_ms: int, vms: Collection
 def blocked(context: Context, now: int) -> Iterator[Blocked]:
     """What is not launched before another VM may show whether it is still so."""
     for profile, one in _known(context):
-        left = one.seen_ms + AGAIN_MS - context.clock.monotonic()
+        left = _left_ms(context, one)
         for pool in context.settings.pools.values() if left > 0 else ():
             if why := _why(context, pool, profile, one):
-                said = f"profile {profile}: {_words(one)}; {why}"
-                yield Blocked(profile, now + left, said, pool=pool.name, obstacle=Obstacle.BUDGET)
+                yield Blocked(profile, now + left, why, pool=pool.name, obstacle=Obstacle.BUDGET)
 
 
-def most_slots(context: Context, pool: Pool, profile: ProfileName, slots: int) -> int:
-    """How many of `slots` VMs may be asked for now: one, where it has to show whether it is still so; no other is
-    before it has, or as much time is over again."""
+def admits(context: Context, pool: Pool, profile: ProfileName, slots: int) -> tuple[int, str]:
+    """How many of `slots` VMs may be asked for now, and why no more: one that shows whether it is still so, no other
+    before it has, or as much time is over again. Whoever is told of one asks for it."""
     for name, one in _known(context):
-        if name == profile and _why(context, pool, profile, one):
+        if name == profile and (why := _why(context, pool, profile, one)):
+            if _left_ms(context, one) > 0:
+                return 0, why
             context.view(profile).apart = replace(one, seen_ms=context.clock.monotonic())
-            return min(slots, 1)
-    return slots
+            return min(slots, 1), why
+    return slots, ""
 
 
 def words(context: Context) -> list[str]:
@@ -82,15 +83,21 @@ def _known(context: Context) -> list[tuple[ProfileName, Apart]]:
     return [(name, one) for name, one in found if one is not None and abs(ahead - one.ahead_ms) <= MOVED_MS]
 
 
+def _left_ms(context: Context, one: Apart) -> int:
+    """For how long it is believed still."""
+    return one.seen_ms + AGAIN_MS - context.clock.monotonic()
+
+
 def _why(context: Context, pool: Pool, profile: ProfileName, one: Apart) -> str:
     """Why VMs for `pool` are not launched then, "" where they may be."""
     if profile not in pool.profiles:
         return ""
     keys = keys_of_place(pool.name, profile, context.settings.drivers)
     if any(budget.key in keys or budget.key.scope in OF_PAYERS for budget in context.store.limits()):
-        return "a limit covers what is launched, and can't be held"
-    left_ms = pool.end.lifetime_ms + one.by_ms
-    return "a VM has its hard end there before it has booted" if left_ms <= pool.boot_deadline_ms else ""
+        return f"profile {profile}: {_words(one)}; a limit covers what is launched, and can't be held"
+    if pool.end.lifetime_ms + one.by_ms <= pool.boot_deadline_ms:
+        return f"profile {profile}: {_words(one)}; a VM has its hard end there before it has booted"
+    return ""
 
 
 def _words(apart: Apart) -> str:

@@ -119,7 +119,6 @@ class Launcher:
         asked, slots = slots, min(slots, self._room(pool, offering, rows), together)
         if slots <= 0:
             return "the caps admit no more"
-        slots = apart.most_slots(self._c, pool, offering.profile, slots)
         fewer = "the caps, or its driver at once, admit no more" if slots < asked else ""
         # One reading of the clock: an end a moment before the lifetime's would be moved on, by a call to the provider.
         batch, now = BatchId(self._c.entropy.name("batch", BATCH_ID_LENGTH)), self._c.clock.now()
@@ -130,6 +129,10 @@ class Launcher:
             self._c.failures.unproved(offering, pool.template, why, self._c.clock.now())
             return why
         fewer = "no more of it boot at once before one has shown itself" if proved < slots else fewer
+        proved, why = apart.admits(self._c, pool, offering.profile, proved)
+        if not proved:
+            return why
+        fewer = why or fewer
         instances = instances[:proved]
         if left is not None:
             instances = self._spending.take(left, instances, ends, offering)

@@ -12,12 +12,14 @@ from cloud_dispatch.domain.money import Amount
 from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.reconcile import apart
 from cloud_dispatch.reconcile.apart import AGAIN_MS, apart_ms
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.clocks import CLOCKS_MS
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.windows import Window
+from tests.reconcile.examples import offering
 from tests.reconcile.fake import LOCAL, POOL, ManualClock, World, world
 
 ALONE = Shape(Resources(1_000, GIB), exclusive=True)
@@ -90,6 +92,18 @@ async def test_what_a_limit_covers_is_not_launched(
         await w.passes(3)
         assert len(w.cloud.vms) == 3
         assert len(await events(w)) == 1
+
+
+async def test_one_vm_tells_however_many_launches_are_decided_together(tmp_path: Path) -> None:
+    """As of a plan for several offerings, or of one that was made before it was seen."""
+    async with wrong(tmp_path, 70 * MINUTE, HOURLY) as w:
+        for due, vms in ((False, 1), (True, 2)):
+            w.clock.ms += AGAIN_MS * due
+            less = await w.loop._launcher.launch([Launch(POOL, offering(), 2, "test", ())] * 3)
+            await w.context.calls.settle()
+            assert len(w.cloud.vms) == vms
+            assert [one.slots for one in less.values()] == [int(due), 0, 0]
+            assert all("70m ahead" in one.why for one in less.values())
 
 
 async def test_once_the_clock_is_set_right_launches_go_on(tmp_path: Path) -> None:
