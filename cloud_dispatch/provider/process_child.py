@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import io
 import os
 import signal
 import socket
@@ -140,7 +141,28 @@ def _die_with(parent: int) -> None:
         sys.exit(0)
 
 
+class _Said(io.TextIOWrapper):
+    """Standard error, for what a driver logs. What a full disk, or a pipe without a reader, does not take is lost,
+    and is no error of the call that said it."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
+
+
+def _to_stderr() -> None:
+    """Unbuffered: what was once not taken must not come up in later records."""
+    raw = io.FileIO(2, "w", closefd=False)
+    sys.stdout = sys.stderr = _Said(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
 def main() -> int:
+    _to_stderr()
     collector.spare()  # an SDK is hundreds of thousands of objects
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     _die_with(parent)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import structlog
 from pydantic import BaseModel
 
 from cloud_dispatch.domain.ids import VmId
@@ -53,6 +54,8 @@ class Odd(Lacking):
     async def get(self, vm: VmId) -> Vm:
         if vm == "quota":
             raise QuotaExceeded("too many", code="Q", scope=Scope(region="r"), retry_after_ms=5)
+        if vm == "logs":
+            structlog.get_logger().warning("odd.logs")
         if vm == "bug":
             raise KeyError("a bug")
         if vm == "block":

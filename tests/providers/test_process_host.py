@@ -22,7 +22,15 @@ from cloud_dispatch.domain.ids import BatchId, ProfileName, VmId, instance_id
 from cloud_dispatch.domain.offering import InstanceType, Market, Offering
 from cloud_dispatch.domain.resources import Resources
 from cloud_dispatch.provider import codec, process_host
-from cloud_dispatch.provider.errors import InDoubt, InvalidRequest, QuotaExceeded, RateLimited, Scope, Transient
+from cloud_dispatch.provider.errors import (
+    InDoubt,
+    InvalidRequest,
+    QuotaExceeded,
+    RateLimited,
+    Scope,
+    Transient,
+    VmNotFound,
+)
 from cloud_dispatch.provider.funnel import Call
 from cloud_dispatch.provider.process_child import serve
 from cloud_dispatch.provider.process_host import ProcessHost, spawn
@@ -166,6 +174,31 @@ async def test_errors_cross_the_process_as_they_are(host: ProcessHost) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("full", [True, False], ids=["full disk", "pipe without a reader"])
+async def test_where_its_records_go_nowhere_a_driver_answers_all_the_same(tmp_path: Path, full: bool) -> None:
+    """A warning of its own, and the traceback of its bug: neither fails a call, nor leaves one without an answer."""
+    into = os.open("/dev/full", os.O_WRONLY)
+    if not full:
+        nobody, into = os.pipe()
+        os.close(nobody)
+    stderr = os.dup(2)
+    os.dup2(into, 2)
+    try:
+        host = ProcessHost(ODD, context(tmp_path))
+    finally:
+        os.dup2(stderr, 2)
+    try:
+        for _ in range(3):
+            with pytest.raises(VmNotFound):
+                await asyncio.wait_for(host.get(VmId("logs")), 20)
+            with pytest.raises(Exception, match="a bug"):
+                await asyncio.wait_for(host.get(VmId("bug")), 20)
+    finally:
+        await host.close()
+        for descriptor in (stderr, into):
+            os.close(descriptor)
+
+
 async def test_calls_of_a_child_that_dies_are_in_doubt_or_had_no_effect(host: ProcessHost) -> None:
     """A launch under way may have been made, a listing had no effect; the next calls find another child."""
     pid = await pid_of(host)
