@@ -87,7 +87,7 @@ campaign: setup ## simulate COUNT scenarios of each kind, and as many hostile re
 	for theme in money money-to-the-last-cent money-and-guests money-and-faults money-and-clocks money-and-crashes money-and-backups three-clouds \
 	  three-clouds-and-faults three-clouds-and-crashes three-clouds-and-money \
 	  configurations configurations-and-faults configurations-and-money terms terms-and-faults late-answers late-answers-and-crashes lost-answers lost-answers-and-faults \
-	  sharing sharing-and-faults sharing-and-configurations sharing-and-money neighbours neighbours-and-faults payers payers-and-faults payers-and-windows leaving stops frozen frozen-and-faults frozen-spot demands demands-and-faults demands-and-spot \
+	  sharing sharing-and-faults sharing-and-configurations sharing-and-money neighbours neighbours-and-faults payers payers-and-faults payers-and-windows leaving stops clocks clocks-and-faults frozen frozen-and-faults frozen-spot demands demands-and-faults demands-and-spot \
   long-work long-work-and-configurations long-work-and-faults \
 	  lost-answers-and-money lost-answers-and-fleets lost-commits lost-commits-and-faults lost-store lost-store-and-faults lost-store-and-fleets lost-store-and-clouds lost-store-and-money mixed; do \
 	  $(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT) --theme $$theme || exit 1; done

@@ -47,6 +47,7 @@ from cloud_dispatch.simulation.sharing import (
     shared_account,
     windows_of_payers,
 )
+from cloud_dispatch.simulation.steps import set_clock
 
 _CLOUDS = (Cloud.EC2, Cloud.GCE, Cloud.ARM)
 #: Nothing goes wrong after so long; work is submitted in the first part of it.
@@ -440,6 +441,8 @@ THEMES: dict[str, tuple[_Trouble, ...]] = {
     "frozen": (_frozen,),
     "frozen-and-faults": (_frozen, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "frozen-spot": (_frozen, _spot, _mishaps, _crashes, _bad_network),
+    "clocks": (set_clock, _crashes),
+    "clocks-and-faults": (set_clock, _fleet, _crashes, _bad_network, _bad_store, _bad_agents, _bad_clouds, _operators),
     "stops": (_kill_switch, _operators, _crashes, _bad_network),
     "three-clouds-and-money": (three_clouds, short_of_money, costly_faults, one_is_down, any_fault, left_alone),
 }
@@ -453,7 +456,7 @@ BEREFT = tuple(theme for theme in THEMES if theme.startswith("lost-commits"))
 STORELESS = tuple(theme for theme in THEMES if theme.startswith("lost-store"))
 ANSWERLESS = tuple(theme for theme in THEMES if theme.startswith("lost-answers"))
 SHARED = tuple(theme for theme in THEMES if theme.startswith(("sharing", "payers", "neighbours")))
-LEFT = ("leaving", "stops")
+LEFT = ("leaving", "clocks", "clocks-and-faults", "stops")
 DEMANDING = tuple(theme for theme in THEMES if theme.startswith(("demands", "long-work")))
 FROZEN = tuple(theme for theme in THEMES if theme.startswith("frozen"))
 _APART = MONEY + CONFIGURED + RETIMED + SEVERAL + BELATED + BEREFT + STORELESS + ANSWERLESS + SHARED
@@ -471,7 +474,7 @@ _SHAPING: tuple[_Trouble, ...] = (
 _EVERY = tuple(
     trouble
     for trouble in dict.fromkeys((*_SHAPING, *(trouble for troubles in THEMES.values() for trouble in troubles)))
-    if trouble not in (left_to_guests, no_slack)
+    if trouble not in (left_to_guests, no_slack, set_clock)
 )
 
 
