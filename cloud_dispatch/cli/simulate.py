@@ -15,12 +15,11 @@ import typer
 from cloud_dispatch.adapters.clock import SystemClock
 from cloud_dispatch.cli import show
 from cloud_dispatch.cli.advance import advancing
-from cloud_dispatch.cli.exitcodes import OK, TASKS_FAILED
+from cloud_dispatch.cli.exitcodes import INTERRUPTED, OK, TASKS_FAILED
 from cloud_dispatch.cli.options import ConfigFile, Json
 from cloud_dispatch.cli.session import console, emit, load_config
 from cloud_dispatch.domain.errors import InvalidInput
 from cloud_dispatch.domain.offering import Market
-from cloud_dispatch.domain.task import TERMINAL
 
 if TYPE_CHECKING:
     from cloud_dispatch.config import Config
@@ -130,8 +129,7 @@ def simulate(
     figures = report.report(found.record, asked.assumptions)
     value = _as_json(work, asked, seed, figures, found)
     emit(value, as_json, lambda: _render(figures, work, asked.misfits, found.findings))
-    unfinished = any(state not in TERMINAL for state in figures.tasks)
-    raise typer.Exit(TASKS_FAILED if unfinished else OK)
+    raise typer.Exit(INTERRUPTED if found.stopped else TASKS_FAILED if figures.unfinished else OK)
 
 
 def _as_json(work: Workload, asked: Study, seed: int, figures: Report, found: Answer) -> dict[str, Any]:
@@ -250,8 +248,10 @@ def _factor(text: str) -> Fraction:
 
 def _render(found: Report, work: Workload, misfits: int, findings: Sequence[str]) -> None:
     """The figures as tables, then what was assumed."""
-    states = ", ".join(f"{count} {state}" for state, count in found.tasks.items())
-    print(show.clean(f"{work.origin}: {states}"))
+    states = [f"{count} {state}" for state, count in found.tasks.items()]
+    if found.unsubmitted:
+        states.append(f"{found.unsubmitted} not submitted yet")
+    print(show.clean(f"{work.origin}: {', '.join(states)}"))
     if misfits:
         print(f"{show.count(misfits, 'task')} left out: no offering of any pool fits (see what was assumed)")
     rows = [

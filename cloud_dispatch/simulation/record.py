@@ -73,10 +73,11 @@ class Rental:
 @dataclass(frozen=True, slots=True)
 class Record:
     """A whole run, looked at at `end_ms`: what has no end by then is counted up to it. `partial` says what of it is
-    not known, "" when nothing is missing."""
+    not known, "" when nothing is missing. `unsubmitted` counts the tasks that were to come only later."""
 
     tasks: tuple[TaskTimes, ...]
     runs: tuple[Run, ...]
     rentals: tuple[Rental, ...]
     end_ms: int
     partial: str = ""
+    unsubmitted: int = 0

@@ -83,9 +83,9 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The figures of a run. Times are relative to `start_ms`, its first submission or launch. `failures` counts the
-    tasks that failed by the cause of their last run.
+    tasks that failed by the cause of their last run, `unsubmitted` the tasks that were to come after the run's end.
 
-    `makespan_ms` is from the first submission to the last task's end, None where some task has not ended.
+    `makespan_ms` is from the first submission to the last task's end, None where some task has not ended, or not come.
     `work_permille` is the share of the instances' time in which they worked, `cpu_permille` the share of the cpu time
     paid for that tasks asked for while they ran (lost runs left out).
     """
@@ -106,6 +106,12 @@ class Report:
     most_instances: int
     curve: tuple[Sample, ...]
     assumptions: tuple[str, ...] = ()
+    unsubmitted: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Tasks that have not ended when the run did."""
+        return self.unsubmitted + sum(count for state, count in self.tasks.items() if state not in TERMINAL)
 
 
 def report(record: Record, assumptions: Sequence[str] = ()) -> Report:
@@ -118,7 +124,7 @@ def report(record: Record, assumptions: Sequence[str] = ()) -> Report:
     curve = _curve(record, start)
     return Report(
         start_ms=start,
-        makespan_ms=_makespan(record.tasks),
+        makespan_ms=None if record.unsubmitted else _makespan(record.tasks),
         tasks=dict(sorted(Counter(task.state for task in record.tasks).items())),
         failures=_failures(record),
         runs=len(record.runs),
@@ -133,6 +139,7 @@ def report(record: Record, assumptions: Sequence[str] = ()) -> Report:
         most_instances=max((sample.most for sample in curve), default=0),
         curve=curve,
         assumptions=(*assumptions, *filter(None, [record.partial])),
+        unsubmitted=record.unsubmitted,
     )
 
 
@@ -325,7 +332,7 @@ def as_json(found: Report) -> dict[str, Any]:
         "makespan_ms": found.makespan_ms,
         "tasks": {state.value: count for state, count in found.tasks.items()},
         "failed_by": {cause.value: count for cause, count in found.failures.items()},
-        "unfinished": sum(count for state, count in found.tasks.items() if state not in TERMINAL),
+        "unfinished": found.unfinished,
         "runs": found.runs,
         "wait_ms": _spread_json(found.wait),
         "turnaround_ms": _spread_json(found.turnaround),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from io import StringIO
 from pathlib import Path
 
@@ -81,6 +82,35 @@ def test_on_a_terminal_a_bar_says_so(house: Path, cli: Cli, monkeypatch: pytest.
     assert re.search(r"\d/6 tasks ended, [1-9]\d*m simulated", shown)
     assert drawn.getvalue().endswith("\x1b[2K")
     assert ran.err == ""
+
+
+def test_ctrl_c_ends_the_run_and_shows_it_so_far(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of somebody's time is not thrown away; what is shown says first of all that it is not the whole."""
+    (house / "log.csv").write_text("submit,run\n0,60\n0,72000\n90000,1\n")
+    words = ("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"))
+    monkeypatch.setattr(advance, "_LINE_S", 0.0)
+    monkeypatch.setattr(advance, "say", lambda text: signal.raise_signal(signal.SIGINT) if "10m" in text else None)
+    shown = cli(*words)
+    assert shown.code == 130
+    assert shown.out.splitlines()[0].endswith(": 1 running, 1 succeeded, 1 not submitted yet")
+    assert "not all tasks ended" in shown.out
+    assert "finding: the run was stopped: all figures are of its first 10m alone" in shown.out
+    ran = cli(*words, "--json")
+    assert (ran.code, ran.json()["unfinished"], ran.json()["makespan_ms"]) == (130, 2, None)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_ends_it_at_once(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not want to see it so far need not wait for it."""
+
+    def twice(text: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(advance, "_LINE_S", 0.0)
+    monkeypatch.setattr(advance, "say", twice)
+    ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"))
+    assert (ran.code, ran.out) == (130, "")
 
 
 def test_the_seed_decides_the_answer(house: Path, cli: Cli) -> None:

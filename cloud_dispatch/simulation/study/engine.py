@@ -27,7 +27,7 @@ from cloud_dispatch.simulation.world import World
 
 #: Lines of the event log that are kept: a study asks for figures, not for the story.
 _KEPT = 1
-_TOLD_MS = 600_000
+_TOLD_MS = 60_000
 #: Reasons why tasks wait that are told, those of the most tasks.
 _SHOWN_WAITS = 20
 
@@ -35,12 +35,14 @@ _SHOWN_WAITS = 20
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What came of it. `billed` is the sum of the clouds' own meters; `findings` what went wrong on the way, such as
-    work that had not ended when the run did, and why it waits by the dispatcher's last plan."""
+    work that had not ended when the run did, and why it waits by the dispatcher's last plan. `stopped`: somebody ended
+    the run before its end."""
 
     record: Record
     billed: Amount
     findings: tuple[str, ...]
     digest: str
+    stopped: bool = False
 
 
 class _Gone(Checker):
@@ -55,15 +57,22 @@ class _Gone(Checker):
         self.instances.update({one.id: one for one in commit.instances if one.state is InstanceState.GONE})
 
 
-def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual_ms, ended: None) -> Answer:
+def answer(scenario: Scenario, told: Callable[[int, int], bool] = lambda virtual_ms, ended: True) -> Answer:
     """Run `scenario` to its end, without the checkers of promises. Must not be called while an event loop runs.
 
-    `told` is called on the way, every ten virtual minutes: with the virtual milliseconds and the tasks that have ended.
-    The same scenario gets the same answer in every process.
+    `told` is called on the way, every virtual minute: with the virtual milliseconds and the tasks that have ended. It
+    says whether to go on; else the answer is of the run so far. The same scenario gets the same answer in every
+    process.
     """
     found: list[Record] = []
     prices: dict[str, tuple[tuple[int, int], ...]] = {}
     waits: list[str] = []
+    stopped = False
+
+    def go_on(virtual_ms: int, ended: int) -> bool:
+        nonlocal stopped
+        stopped = not told(virtual_ms, ended)
+        return not stopped
 
     async def look(world: World) -> None:
         (gone,) = (own for own in world.checkers if isinstance(own, _Gone))
@@ -81,21 +90,28 @@ def answer(scenario: Scenario, told: Callable[[int, int], None] = lambda virtual
         found.append(record)
         prices.update({one.vm.id: tuple(one.prices()) for account in world.accounts for one in account.metered()})
 
-    outcome = run(scenario, checkers=(_Gone,), keep=_KEPT, prepare=lambda world: _tell(world, told), finish=look)
+    outcome = run(scenario, checkers=(_Gone,), keep=_KEPT, prepare=lambda world: _tell(world, go_on), finish=look)
     (record,) = found
+    record = replace(record, unsubmitted=scenario.tasks - len(record.tasks))
+    findings = [_told(finding, record, outcome.virtual_ms) for finding in outcome.findings]
+    if stopped:
+        findings.insert(0, f"the run was stopped: all figures are of its first {about(outcome.virtual_ms)} alone")
     bill = _bill(outcome)
     return Answer(
         record=_billed(record, bill, prices),
         billed=Amount(sum(bill.values())),
-        findings=(*(_told(finding, record, outcome.virtual_ms) for finding in outcome.findings), *waits),
+        findings=(*findings, *waits),
         digest=outcome.digest,
+        stopped=stopped,
     )
 
 
-def _tell(world: World, told: Callable[[int, int], None]) -> None:
-    """Now, and again."""
+def _tell(world: World, told: Callable[[int, int], bool]) -> None:
+    """Now, and again; the run is over where that says so."""
     counts = world.store.task_counts() if world.store is not None else {}
-    told(world.now_ms, sum(count for state, count in counts.items() if state in TERMINAL))
+    if not told(world.now_ms, sum(count for state, count in counts.items() if state in TERMINAL)):
+        world.ended.set()
+        return
     world.at(world.now_ms + _TOLD_MS, partial(_tell, world, told))
 
 
@@ -105,9 +121,12 @@ def _told(finding: Finding, record: Record, virtual_ms: int) -> str:
         return finding.text
     after = about(virtual_ms)
     open_tasks = Counter(task.state for task in record.tasks if task.state not in TERMINAL)
-    if open_tasks:
-        states = ", ".join(f"{count} {state}" for state, count in sorted(open_tasks.items()))
-        return f"{open_tasks.total()} of {len(record.tasks)} tasks had not ended after {after}: {states}"
+    states = [f"{count} {state}" for state, count in sorted(open_tasks.items())]
+    if record.unsubmitted:
+        states.append(f"{record.unsubmitted} not submitted yet")
+    if states:
+        count, of = open_tasks.total() + record.unsubmitted, len(record.tasks) + record.unsubmitted
+        return f"{count} of {of} tasks had not ended after {after}: {', '.join(states)}"
     living = sum(rental.ended_ms is None for rental in record.rentals)
     return f"all tasks had ended, but not the run after {after}: {living} instances were left"
 
