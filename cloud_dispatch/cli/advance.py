@@ -24,17 +24,35 @@ class Advance(Protocol):
 
 
 class _Seldom:
-    """Passes on what it is told, at most once in `every_s`, until somebody types Ctrl-C."""
+    """Shows what it is told, and how long the rest takes, at most once in `every_s`, until somebody types Ctrl-C."""
 
-    def __init__(self, every_s: float, show: Callable[[int, int], None], interrupted: Callable[[], bool]) -> None:
-        self._every_s, self._show, self._last_s, self._interrupted = every_s, show, seconds(), interrupted
+    def __init__(
+        self,
+        every_s: float,
+        show: Callable[[str, int], None],
+        interrupted: Callable[[], bool],
+        tasks: int,
+        span_ms: int,
+    ) -> None:
+        self._every_s, self._show, self._interrupted = every_s, show, interrupted
+        self._tasks, self._span_ms = tasks, span_ms
+        self._began_s = self._last_s = seconds()
 
     def __call__(self, virtual_ms: int, ended: int) -> bool:
         now_s = seconds()
         if now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._show(virtual_ms, ended)
+            left_s = rest_s(now_s - self._began_s, (ended, self._tasks), (virtual_ms, self._span_ms))
+            left = "" if left_s is None else f", {about(left_s * 1000)} left at this pace"
+            self._show(f"{about(virtual_ms)} simulated{left}", ended)
         return not self._interrupted()
+
+
+def rest_s(took_s: float, *shares: tuple[int, int]) -> int | None:
+    """How long the rest takes where so much was done in `took_s`: by the least of `shares`, each a number and of how
+    many it is. None where nobody can tell yet."""
+    least = min((min(done / of, 1.0) for done, of in shares if of), default=0.0)
+    return round(took_s * (1 - least) / least) if least else None
 
 
 @contextmanager
@@ -58,32 +76,33 @@ def _interruption() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def advancing(tasks: int) -> Iterator[Advance]:
-    """Whoever simulates `tasks` tasks tells what this gives, and goes on until it says no: the first Ctrl-C ends the
-    simulation, the second one the program. No thread draws: it would slow down the simulation."""
+def advancing(tasks: int, span_ms: int) -> Iterator[Advance]:
+    """Whoever simulates `tasks` tasks, the last one submitted after `span_ms`, tells what this gives, and goes on until
+    it says no: the first Ctrl-C ends the simulation, the second one the program. No thread draws: it would slow down
+    the simulation."""
     with _interruption() as interrupted, _shown(tasks) as (every_s, show):
-        yield _Seldom(every_s, show, interrupted)
+        yield _Seldom(every_s, show, interrupted, tasks, span_ms)
 
 
 @contextmanager
-def _shown(tasks: int) -> Iterator[tuple[float, Callable[[int, int], None]]]:
+def _shown(tasks: int) -> Iterator[tuple[float, Callable[[str, int], None]]]:
     """How often it is shown, and by what."""
     console = messages()
     if not console.is_terminal or console.is_dumb_terminal:
 
-        def tell(virtual_ms: int, ended: int) -> None:
-            say(f"{about(virtual_ms)} simulated, {ended} of {tasks} tasks ended")
+        def tell(text: str, ended: int) -> None:
+            say(f"{ended} of {tasks} tasks ended, {text}")
 
         yield _LINE_S, tell
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    words = TextColumn("tasks ended, {task.description} simulated")
+    words = TextColumn("tasks ended, {task.description}")
     columns = (BarColumn(), MofNCompleteColumn(), words, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
-        bar = progress.add_task(about(0), total=tasks)
+        bar = progress.add_task(f"{about(0)} simulated", total=tasks)
 
-        def show(virtual_ms: int, ended: int) -> None:
-            progress.update(bar, completed=ended, description=about(virtual_ms), refresh=True)
+        def show(text: str, ended: int) -> None:
+            progress.update(bar, completed=ended, description=text, refresh=True)
 
         yield _BAR_S, show

@@ -124,7 +124,7 @@ def simulate(
     _check_effect(workload, reading, {**texts, "allocated": allocated})
     work = _workload(settings, workload, reading)
     asked = _study(settings, work, seed, boot, patience, spot)
-    with advancing(asked.scenario.tasks) as advance:
+    with advancing(asked.scenario.tasks, work.span_ms) as advance:
         found = answer(asked.scenario, advance)
     figures = report.report(found.record, asked.assumptions)
     value = _as_json(work, asked, seed, figures, found)

@@ -64,9 +64,28 @@ def test_it_says_how_far_it_is(house: Path, cli: Cli, monkeypatch: pytest.Monkey
     monkeypatch.setattr(advance, "_LINE_S", 0.0)
     ran = cli(*words)
     said = ran.err.splitlines()
-    assert said[0] == "0s simulated, 0 of 6 tasks ended"
+    assert said[0] == "0 of 6 tasks ended, 0s simulated"
     assert len(said) >= 2
+    assert re.fullmatch(r"\d of 6 tasks ended, \d+m simulated(, \d+s left at this pace)?", said[-1])
     assert ran.out == quiet.out
+
+
+@pytest.mark.parametrize(
+    ("ended", "virtual_ms", "left_s"),
+    [
+        ((0, 100), (36, 365), None),  # who can tell?
+        ((50, 100), (73, 365), 40),  # most of them came early, and days take their time whatever comes
+        ((10, 100), (365, 365), 90),
+        ((50, 100), (730, 365), 10),  # all have come
+        ((50, 100), (0, 0), 10),  # all came at once
+        ((100, 100), (365, 365), 0),
+    ],
+)
+def test_the_time_left_is_by_what_is_less_far(
+    ended: tuple[int, int], virtual_ms: tuple[int, int], left_s: int | None
+) -> None:
+    """After ten seconds: by the tasks that have ended, or by the time until the last one comes."""
+    assert advance.rest_s(10.0, ended, virtual_ms) == left_s
 
 
 def test_on_a_terminal_a_bar_says_so(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
