@@ -49,6 +49,14 @@ class SimulatedProfile:
         return offering.rate is not None and any(sold.type.name == offering.type.name for sold in self.account.sells)
 
 
+@dataclass(frozen=True, slots=True)
+class _Boots:
+    """How long instances boot, and how that is known."""
+
+    spread: Spread
+    words: str = ""
+
+
 def simulated(
     profile: ProfileName,
     driver: str,
@@ -61,15 +69,20 @@ def simulated(
 ) -> SimulatedProfile:
     """An account of `profile` that sells `offerings`, has room for everything, and never fails.
 
-    Instances boot in `boot_ms` where it is given, else as those of `boots` that are the profile's did, else as the
-    offerings expect. Without `rents_spot` nobody asks for its spot prices. InvalidInput when there is nothing with a
-    price to sell.
+    Instances boot in `boot_ms` where it is given, else as those of `boots` of their type did, else as all that are the
+    profile's, else as the offerings expect. Without `rents_spot` nobody asks for its spot prices. InvalidInput when
+    there is nothing with a price to sell.
     """
     told: list[str] = []
-    boot = _boot(profile, boots, boot_ms, told)
-    sells = _sells(profile, offerings, told, booting=boot is None)
+    recorded = _recorded(profile, boots) if boot_ms is None else {}
+    boot = recorded.get("") if boot_ms is None else _Boots(_steady(boot_ms - _GUEST_MS))
+    sells = _sells(profile, offerings, told, recorded, booting=boot is None)
     if boot is None:
         told += _expected_boots(profile, sells)
+    elif boot_ms is None:
+        told.append(_recorded_boots(profile, recorded, sells))
+    else:
+        told.append(f"instances of {profile} boot in {format_duration(boot_ms)}")
     first, stop = offerings[0], _STOPS.get(driver, _STOP)
     told.append(f"instances of {profile} take {format_duration(stop.median_ms)} to end")
     told.append(
@@ -82,7 +95,7 @@ def simulated(
         sells=sells,
         region=first.region or "region-1",
         spot=Spot(step_ms=_STEP_MS, swing=0.0),
-        life=Life(start=Spread(0), boot=boot or Spread(0), stop=stop),
+        life=Life(start=Spread(0), boot=boot.spread if boot else Spread(0), stop=stop),
         mishaps=Mishaps(drift_ppm=0),
         latency=Spread(5, most_ms=5),
         minimum_ms=first.minimum_ms,
@@ -104,9 +117,16 @@ def _extras(
     return (Extra(LeftoverKind.DISK, max(rates)),) if any(rates) else ()
 
 
-def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str], *, booting: bool) -> tuple[Sold, ...]:
-    """A line for each type and the zones that ask the same prices. With `booting` each boots as long as its offerings
-    expect."""
+def _sells(
+    profile: ProfileName,
+    offerings: Sequence[Offering],
+    told: list[str],
+    recorded: Mapping[str, _Boots],
+    *,
+    booting: bool,
+) -> tuple[Sold, ...]:
+    """A line for each type and the zones that ask the same prices. A type boots as `recorded` says of it; with
+    `booting` as long as its offerings expect."""
     by_type: dict[str, list[Offering]] = {}
     for offering in offerings:
         if offering.rate is None:
@@ -118,7 +138,8 @@ def _sells(profile: ProfileName, offerings: Sequence[Offering], told: list[str],
         if all(own.market is Market.SPOT for own in found):
             told.append(f"{profile}/{name} is left out: it is sold as spot only")
             continue
-        boot = _steady(max(own.boot_ms for own in found) - _GUEST_MS) if booting else None
+        known = recorded.get(name)
+        boot = _steady(max(own.boot_ms for own in found) - _GUEST_MS) if booting else known.spread if known else None
         for (rate, spot_rate, most), zones in _by_price(found).items():
             sells.append(Sold(found[0].type, zones, rate, spot_rate, boot, most))
     if not sells:
@@ -146,21 +167,30 @@ def _spot_prices(offering: Offering, full: Rate) -> tuple[Rate | None, Rate | No
     return offering.rate, None if offering.max_rate == full else offering.max_rate
 
 
-def _boot(profile: ProfileName, boots: Sequence[BootTime], boot_ms: int | None, told: list[str]) -> Spread | None:
-    """From the launch to the guest's user data, where the user or the history says it."""
-    known = sorted(boot.boot_ms for boot in boots if boot.profile == profile and boot.boot_ms > 0)
-    if boot_ms is not None:
-        told.append(f"instances of {profile} boot in {format_duration(boot_ms)}")
-        return _steady(boot_ms - _GUEST_MS)
-    if not known:
-        return None
-    middle, longest = median_low(known), known[-1]
-    sigma = pstdev([math.log(value) for value in known])
-    told.append(
-        f"instances of {profile} boot as the {len(known)} recorded ones did: {format_duration(middle)} in the"
-        f" middle, {format_duration(longest)} at most"
-    )
-    return Spread(max(middle - _GUEST_MS, 0), round(sigma, 4), longest)
+def _recorded(profile: ProfileName, boots: Sequence[BootTime]) -> Mapping[str, _Boots]:
+    """From the launch to the guest's user data, by type, and under "" of all types; nothing where nothing is known."""
+    known: dict[str, list[int]] = {}
+    for boot in boots:
+        if boot.profile == profile and boot.boot_ms > 0:
+            for name in ("", boot.type):
+                known.setdefault(name, []).append(boot.boot_ms)
+    return {name: _spread(times) for name, times in sorted(known.items())}
+
+
+def _spread(times: Sequence[int]) -> _Boots:
+    middle, longest = median_low(times), max(times)
+    sigma = pstdev([math.log(value) for value in times])
+    words = f"{format_duration(middle)} in the middle, {format_duration(longest)} at most"
+    return _Boots(Spread(max(middle - _GUEST_MS, 0), round(sigma, 4), longest), f"{words} (of {len(times)})")
+
+
+def _recorded_boots(profile: ProfileName, recorded: Mapping[str, _Boots], sells: Sequence[Sold]) -> str:
+    """In words, of the types that are sold."""
+    names = sorted({sold.type.name for sold in sells})
+    texts = [f"{name} {recorded[name].words}" for name in names if name in recorded]
+    if len(texts) < len(names):
+        texts.append(f"{'all others' if texts else 'all types'} {recorded[''].words}")
+    return f"instances of {profile} boot as recorded: {'; '.join(texts)}"
 
 
 def _steady(milliseconds: int) -> Spread:

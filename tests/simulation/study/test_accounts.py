@@ -99,6 +99,25 @@ def test_instances_boot_as_said_else_as_recorded_else_as_expected() -> None:
     assert simulated(P, "aws", [offering()]).account.sells[0].boot == Spread(39_800, most_ms=39_800)
 
 
+def test_each_type_boots_as_long_as_was_recorded_of_it() -> None:
+    """Many quick small ones do not make a slow type quick, nor is there a type that boots as no machine ever did. What
+    was never seen boots as all that were."""
+    seen = [boot(10_000), boot(12_000), boot(14_000), replace(boot(600_000), type="big")]
+    new = replace(offering(), type=replace(offering().type, name="new"))
+    found = simulated(P, "aws", [offering(), offering(BIG), new], boots=seen)
+    small, big = ({sold.type.name: sold.boot for sold in found.account.sells}[name] for name in ("small", "big"))
+    assert small is not None
+    assert (small.median_ms, small.most_ms) == (11_800, 14_000)
+    assert big == Spread(599_800, 0.0, 600_000)
+    assert [sold.boot for sold in found.account.sells if sold.type.name == "new"] == [None]
+    assert (found.account.life.boot.median_ms, found.boot_ms("new")) == (11_800, 600_200)
+    (told,) = (text for text in found.assumptions if "boot as" in text)
+    assert told == (
+        "instances of p boot as recorded: big 10m in the middle, 10m at most (of 1); small 12s in the middle, 14s at"
+        " most (of 3); all others 12s in the middle, 10m at most (of 4)"
+    )
+
+
 def test_each_type_boots_as_long_as_is_expected_of_it() -> None:
     """A slow type that is sold beside it makes no other one slower; what is said of all holds for all."""
     slow = replace(offering(BIG), boot_ms=7_200_000)
