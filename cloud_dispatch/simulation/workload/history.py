@@ -48,7 +48,7 @@ async def record_of(store: Store, now: int | None = None, gone: Sequence[Instanc
     rentals = tuple(sorted(filter(None, map(_rental, instances)), key=lambda own: (own.launched_ms, own.instance)))
     end_ms = _last(tasks, runs, rentals) if now is None else now
     partial = (
-        "" if gone is not None or len(past) < PAGE else f"only the newest {PAGE} instances that are gone are counted"
+        "" if gone is not None or len(past) < PAGE else f"of the instances that are gone only the newest {PAGE} count"
     )
     return Record(tuple(tasks), tuple(runs), rentals, end_ms, partial)
 
@@ -188,7 +188,8 @@ class HistoryWork:
             "interrupted": "{} tasks were cancelled or lost while they ran: they run as long as they did, and succeed",
             "unknown": f"{{}} tasks have not run to an end: they take what they expect, else {assumed}",
         }
-        return [text.format(self._seen[key]) for key, text in texts.items() if self._seen[key]]
+        told = [text.format(self._seen[key]) for key, text in texts.items() if self._seen[key]]
+        return [*filter(None, [self.record.partial]), *told]
 
     def boots(self) -> list[BootTime]:
         """Recorded boot times, in order of launch."""

@@ -13,6 +13,7 @@ from cloud_dispatch.domain.ids import TaskId
 from cloud_dispatch.domain.instance import InstanceEvent
 from cloud_dispatch.domain.task import Cause, Outcome, RetryRules, TaskState
 from cloud_dispatch.ports.store import InstanceChange, Store, TaskFilter
+from cloud_dispatch.simulation.workload import history
 from cloud_dispatch.simulation.workload.cut import Cut
 from cloud_dispatch.simulation.workload.history import record_of
 from cloud_dispatch.simulation.workload.items import WorkItem
@@ -124,6 +125,22 @@ async def test_recorded_boot_times_come_with_the_workload(store: Store) -> None:
     await store.submit([spec("a")])
     (boot,) = from_record(await record_of(store), "history").boots
     assert (boot.profile, boot.type, boot.zone, boot.boot_ms) == ("local", "t4", "a", 40_000)
+
+
+async def test_a_history_of_more_instances_than_are_looked_at_says_so(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boot times are the newest ones'; how long tasks took is known of all."""
+    for batch, ran_ms in (("old", 5_000), ("new", 7_000)):
+        agent = await adopted(store, batch, launched_ms=clock.now_ms - ran_ms, registered_ms=clock.now_ms)
+        await store.submit([spec("a")])
+        await work(agent, clock, ran_ms, Outcome(Cause.SUCCESS, exit_code=0))
+        await store.change([InstanceChange(agent.id, InstanceEvent.GONE)])
+    monkeypatch.setattr(history, "PAGE", 1)
+    found = from_record(await record_of(store), "history")
+    assert [boot.boot_ms for boot in found.boots] == [7_000]
+    assert [item.run_ms for item in found.items] == [5_000, 7_000]
+    assert "of the instances that are gone only the newest 1 count" in found.assumptions
 
 
 async def test_an_attempt_that_the_machine_cut_short_says_nothing_of_the_task(store: Store, clock: ManualClock) -> None:
