@@ -51,7 +51,7 @@ class FaultKind(StrEnum):
     REAPER_DOWN = "reaper-down"  # the hand that ends VMs at their `ends_at` does nothing
 
 
-_NEVER_MS = 32_503_680_000_000
+NEVER_MS = 32_503_680_000_000
 #: Nothing is wrong while they last.
 USUAL = (FaultKind.PRICE, FaultKind.NEIGHBOUR)
 #: Faults that happen to VMs at a moment.
@@ -128,7 +128,7 @@ class FaultBook:
 
     def ends_ms(self, fault: Fault) -> int:
         """When its window closes, epoch ms; in the year 3000 where it never does."""
-        return self._born_ms + fault.until_ms if fault.until_ms else _NEVER_MS
+        return self._born_ms + fault.until_ms if fault.until_ms else NEVER_MS
 
     def take(
         self, kind: FaultKind, now: int, operation: str = "", type_name: str = "", zone: str = "",

@@ -6,10 +6,12 @@ What a pool does depends on the seed and the pool alone, not on who looked when.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from cloud_dispatch.domain.money import Rate
+from cloud_dispatch.simulation.clouds.faults import NEVER_MS
 from cloud_dispatch.simulation.clouds.settings import Spot, Tide
 from cloud_dispatch.simulation.ports import Stream
 
@@ -31,25 +33,32 @@ class Forced:
             heappop(self._holding)
         return self._demands[self._holding[0]][2] if self._holding else None
 
+    @property
+    def until_ms(self) -> int:
+        """Until when the last answer holds."""
+        coming = self._coming[-1][0] if self._coming else NEVER_MS
+        return min(coming, self._demands[self._holding[0]][1]) if self._holding else coming
+
 
 class PriceWalk:
     """The spot price of one type in one zone. Rates are nano-dollars an hour, held for a whole step.
 
-    What is forced counts from the first step that begins in its window.
+    What is forced counts from the first step that begins in its window. Kept is where the price becomes another one:
+    one that does not swing costs as much as it is forced to change, however long the run.
     """
 
     def __init__(self, usual: Rate, ceiling: Rate, spot: Spot, stream: Stream, born_ms: int, forced: Forced) -> None:
         self._usual, self._ceiling = usual, ceiling
         self._spot, self._stream, self._born_ms, self._forced = spot, stream, born_ms, forced
-        self._free: list[int] = []  # the walk as chance has it
-        self._rates: list[int] = []  # as it is, what is forced included
-        self._nano_ms: list[int] = [0]  # what it has cost from birth to the step's start
+        self._free: int = min(usual, ceiling)  # the walk as chance has it, at the last step that is known
+        self._known = 0  # steps
+        self._starts: list[int] = []  # the steps at which the price becomes another one
+        self._rates: list[int] = []  # as it is from each of them on, what is forced included
+        self._nano_ms: list[int] = []  # what it has cost from birth to each of them
 
     def rate_at(self, at_ms: int) -> Rate:
         """The price at that moment."""
-        step = self._step(at_ms)
-        self._reach(step)
-        return Rate(self._rates[step])
+        return Rate(self._rates[self._reach(self._step(at_ms))])
 
     def nano_ms(self, from_ms: int, until_ms: int) -> int:
         """The price integrated over the time, in nano-dollars an hour x milliseconds."""
@@ -57,42 +66,58 @@ class PriceWalk:
 
     def changes(self, from_ms: int, until_ms: int) -> list[int]:
         """The moments within the window at which the price becomes another one."""
-        first, last = self._step(from_ms) + 1, self._step(until_ms)
-        self._reach(last)
-        moved = (step for step in range(first, last + 1) if self._rates[step] != self._rates[step - 1])
-        return [self._born_ms + step * self._spot.step_ms for step in moved]
+        last = self._reach(self._step(until_ms))
+        first = bisect_right(self._starts, self._step(from_ms))
+        return [self._begin_ms(place) for place in range(first, last + 1)]
 
     def first_above(self, limit: Rate, from_ms: int, until_ms: int) -> int | None:
         """The first moment in the window at which the price is above `limit`."""
         if limit >= self._ceiling:
             return None
-        first, last = self._step(from_ms), self._step(until_ms)
-        self._reach(last)
-        for step in range(first, last + 1):
-            if self._rates[step] > limit:
-                return max(self._born_ms + step * self._spot.step_ms, from_ms)
+        last = self._reach(self._step(until_ms))
+        first = self._reach(self._step(from_ms))
+        for place in range(first, last + 1):
+            if self._rates[place] > limit:
+                return max(self._begin_ms(place), from_ms)
         return None
 
     def _step(self, at_ms: int) -> int:
         return max(at_ms - self._born_ms, 0) // self._spot.step_ms
 
-    def _integral(self, at_ms: int) -> int:
-        step = self._step(at_ms)
-        self._reach(step)
-        into = max(at_ms - self._born_ms, 0) - step * self._spot.step_ms
-        return self._nano_ms[step] + self._rates[step] * into
+    def _begin_ms(self, place: int) -> int:
+        return self._born_ms + self._starts[place] * self._spot.step_ms
 
-    def _reach(self, step: int) -> None:
-        while len(self._rates) <= step:
-            self._free.append(self._next())
-            forced = self._forced.at(self._born_ms + len(self._rates) * self._spot.step_ms)
-            self._rates.append(self._free[-1] if forced is None else min(forced, self._ceiling))
-            self._nano_ms.append(self._nano_ms[-1] + self._rates[-1] * self._spot.step_ms)
+    def _integral(self, at_ms: int) -> int:
+        place = self._reach(self._step(at_ms))
+        return self._nano_ms[place] + self._rates[place] * max(at_ms - self._begin_ms(place), 0)
+
+    def _reach(self, step: int) -> int:
+        """The place of the price that holds at `step`."""
+        while self._known <= step:
+            begins_ms = self._born_ms + self._known * self._spot.step_ms
+            self._free = self._next()
+            forced = self._forced.at(begins_ms)
+            rate = self._free if forced is None else min(forced, self._ceiling)
+            if not self._rates or rate != self._rates[-1]:
+                self._nano_ms.append(self._integral_so_far(begins_ms))
+                self._starts.append(self._known)
+                self._rates.append(rate)
+            self._known = self._known + 1 if self._spot.swing else self._stands_until()
+        return bisect_right(self._starts, step) - 1
+
+    def _integral_so_far(self, begins_ms: int) -> int:
+        if not self._rates:
+            return 0
+        return self._nano_ms[-1] + self._rates[-1] * (begins_ms - self._begin_ms(-1))
+
+    def _stands_until(self) -> int:
+        """The first step at which something else may be forced."""
+        return -(-(self._forced.until_ms - self._born_ms) // self._spot.step_ms)
 
     def _next(self) -> int:
-        if not self._free:
-            return min(self._usual, self._ceiling)
-        moved = self._free[-1] * (1 + self._spot.swing * (2 * self._stream.fraction() - 1))
+        if not self._known or not self._spot.swing:
+            return self._free
+        moved = self._free * (1 + self._spot.swing * (2 * self._stream.fraction() - 1))
         return min(max(round(moved), self._usual // 2), self._usual * 2, self._ceiling)
 
 

@@ -11,13 +11,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.provider.errors import ProviderError
 from cloud_dispatch.simulation import loop
 from cloud_dispatch.simulation.clouds.faults import Fault, FaultBook, FaultKind
 from cloud_dispatch.simulation.clouds.make import defaults
-from cloud_dispatch.simulation.clouds.market import Forced
-from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Mishaps, Tide
+from cloud_dispatch.simulation.clouds.market import Forced, PriceWalk
+from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Mishaps, Spot, Tide
+from cloud_dispatch.simulation.entropy import SeededStreams
 from cloud_dispatch.simulation.loop import VirtualLoop
 from tests.simulation.clouds.scene import DEPLOYMENT, HOUR_MS, Scene
 
@@ -140,6 +142,54 @@ def test_of_prices_that_are_forced_at_once_the_first_listed_holds() -> None:
     assert [forced.at(moment) for moment in (0, 99, 100, 199, 200, 299, 300, 400, 650, 700)] == [
         2, 2, 1, 1, 2, 2, 3, None, 4, None,
     ]  # fmt: skip
+
+
+class _Counting(Forced):
+    """How often it was asked."""
+
+    asked = 0
+
+    def at(self, moment_ms: int) -> int | None:
+        self.asked += 1
+        return super().at(moment_ms)
+
+
+def _walk(forced: Forced, swing: float = 0.0) -> PriceWalk:
+    """50 usually, 100 at most, in steps of a minute from the moment 7 on."""
+    stream = SeededStreams(1).stream("price", "t", "z")
+    return PriceWalk(Rate(50), Rate(100), Spot(step_ms=60_000, swing=swing), stream, 7, forced)
+
+
+def test_a_price_that_stands_still_costs_nothing_to_know() -> None:
+    """A year of it, and what is forced meanwhile: as much as there are changes, not as there are minutes."""
+    year_ms = 365 * 24 * HOUR_MS
+    forced = _Counting([(HOUR_MS + 7, 2 * HOUR_MS + 7, 80)])
+    walk = _walk(forced)
+    assert walk.nano_ms(7, year_ms + 7) == 50 * (year_ms - HOUR_MS) + 80 * HOUR_MS
+    assert walk.changes(7, year_ms) == [HOUR_MS + 7, 2 * HOUR_MS + 7]
+    assert walk.first_above(Rate(60), 7, year_ms) == HOUR_MS + 7
+    assert walk.first_above(Rate(60), 2 * HOUR_MS + 7, year_ms) is None
+    assert forced.asked <= 3
+
+
+@pytest.mark.parametrize("swing", [0.0, 0.5])
+def test_a_price_is_the_same_minute_by_minute_and_as_a_whole(swing: float) -> None:
+    """Whoever asks for each step in turn, and whoever asks for the last one first."""
+    demands = [(7, 90_000, 70), (100_000, 100_010, 5), (250_000, 500_000, 300), (310_000, 320_000, 9)]
+    steps = range(7, 1_200_007, 60_000)
+    late, early = _walk(Forced(demands), swing), _walk(Forced(demands), swing)
+    late.rate_at(1_500_000)
+    rates = [early.rate_at(moment) for moment in steps]
+    assert rates == [late.rate_at(moment + 59_999) for moment in steps]
+    at = dict(zip(steps, rates, strict=True))
+    assert at[7] == at[60_007] == 70  # the window of the second demand holds no first moment of a step
+    assert at[300_007] == at[480_007] == 100
+    assert swing or at[120_007] == at[240_007] == at[540_007] == 50
+    assert late.nano_ms(7, 1_200_007) == sum(rate * 60_000 for rate in rates)
+    assert late.nano_ms(30_007, 300_008) == early.nano_ms(30_007, 300_008)
+    assert late.changes(7, 1_199_000) == [m for m in steps[1:] if at[m] != at[m - 60_000]]
+    assert late.first_above(Rate(99), 7, 1_199_000) == next(m for m in steps if at[m] > 99)
+    assert late.first_above(Rate(99), 300_500, 1_199_000) == 300_500
 
 
 def test_equal_faults_count_each_for_itself() -> None:
