@@ -84,8 +84,10 @@ def study(
                 profile, account, _until(horizon_ms, made.prices), bound.caps, section.driver, profile in unkept
             )
         )
-    items = _possible(workload, _machines(config, offers, sellers, caps), told)
-    told += [*_late_boots(config, offers, sellers), *_unasked(config), *_begun_anew(items)]
+    machines = _machines(config, offers, sellers, caps)
+    items = _possible(workload, machines, told)
+    told += [*_outliving(config, items, machines), *_late_boots(config, offers, sellers)]
+    told += [*_unasked(config), *_begun_anew(items)]
     timing = config.timing
     scenario = Scenario(
         name=workload.origin,
@@ -189,6 +191,26 @@ def _possible(workload: Workload, machines: Sequence[Machine], told: list[str]) 
             f" {_shapes(item.shape for item in misfits)}"
         )
     return possible
+
+
+def _outliving(config: Config, items: Iterable[WorkItem], machines: Sequence[Machine]) -> list[str]:
+    """Tasks that no instance lives long enough for."""
+    lives = {str(pool.name): pool.end.lifetime_ms for pool in config.pools()}
+    by_life = sorted(machines, key=lambda machine: lives[machine.pool], reverse=True)
+
+    @lru_cache(maxsize=100_000)
+    def longest_ms(shape: Shape) -> int:
+        return next(lives[machine.pool] for machine in by_life if not machine.misfit(shape))
+
+    long = [item for item in items if item.run_ms >= longest_ms(item.shape)]
+    if not long:
+        return []
+    count, most_ms = sum(item.count for item in long), max(longest_ms(item.shape) for item in long)
+    text = (
+        f"{count} tasks run longer than any instance that they fit lives (end.lifetime, {format_duration(most_ms)} at"
+        " most): what they do is lost each time, and they never succeed"
+    )
+    return [text]
 
 
 def _shapes(shapes: Iterable[Shape]) -> str:

@@ -301,6 +301,20 @@ def test_asking_for_offers_leaves_the_drivers_folder_alone(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_tasks_that_outlive_every_instance_are_told(tmp_path: Path) -> None:
+    """Nothing takes a machine back, and they fail as preempted: who pays for it is told why beforehand."""
+    settings = config(tmp_path, more='lifetime = "1h"')
+    work = [WorkItem(0, ONE, 3_600_000, count=2), WorkItem(0, ONE, 3_000_000)]
+    (told,) = (text for text in asked(settings, work).assumptions if "longer than any instance" in text)
+    assert told.startswith("2 tasks run longer than any instance that they fit lives (end.lifetime, 1h at most)")
+    assert report(answered(settings, *work).record).failures == {Cause.PREEMPTED: 2}
+    lasting = '[pools.lasting]\nprofiles = ["here"]\n[pools.lasting.end]\nlifetime = "2h"'
+    other = config(tmp_path, more=f'lifetime = "1h"\n{lasting}')
+    assert not any("longer than any" in text for text in asked(other, work).assumptions)
+    here = [replace(work[0], shape=replace(ONE, pool="default"))]
+    assert any("1h at most" in text for text in asked(other, here).assumptions)
+
+
 def test_what_tasks_write_down_is_told_as_not_simulated(tmp_path: Path) -> None:
     """How many want a checkpoint signal, of those that are simulated; nothing where none does."""
     saves, huge = (WorkItem(0, shape, 1_000, 3, checkpoints=True) for shape in (ONE, Shape(Resources(9_000, GIB))))
