@@ -128,7 +128,7 @@ def simulate(
         found = answer(asked.scenario, advance)
     figures = report.report(found.record, asked.assumptions)
     value = _as_json(work, asked, seed, figures, found)
-    emit(value, as_json, lambda: _render(figures, work, asked.misfits, found.findings))
+    emit(value, as_json, lambda: _render(figures, work, asked.misfits, found))
     raise typer.Exit(INTERRUPTED if found.stopped else TASKS_FAILED if figures.unfinished else OK)
 
 
@@ -246,12 +246,15 @@ def _factor(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _render(found: Report, work: Workload, misfits: int, findings: Sequence[str]) -> None:
+def _render(found: Report, work: Workload, misfits: int, answer: Answer) -> None:
     """The figures as tables, then what was assumed."""
     states = [f"{count} {state}" for state, count in found.tasks.items()]
     if found.unsubmitted:
         states.append(f"{found.unsubmitted} not submitted yet")
     print(show.clean(f"{work.origin}: {', '.join(states)}"))
+    findings = list(answer.findings)
+    if answer.stopped:
+        print(findings.pop(0))
     if misfits:
         print(f"{show.count(misfits, 'task')} left out: no offering of any pool fits (see what was assumed)")
     rows = [
@@ -286,7 +289,7 @@ def _render(found: Report, work: Workload, misfits: int, findings: Sequence[str]
 
 def _spreads(found: Report) -> list[tuple[str, ...]]:
     """Waits and turnarounds, and of how many tasks: those that never started waited longest."""
-    every = sum(found.tasks.values())
+    every = sum(found.tasks.values()) + found.unsubmitted
     return [
         (
             name,

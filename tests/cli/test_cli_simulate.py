@@ -113,7 +113,9 @@ def test_ctrl_c_ends_the_run_and_shows_it_so_far(house: Path, cli: Cli, monkeypa
     assert shown.code == 130
     assert shown.out.splitlines()[0].endswith(": 1 running, 1 succeeded, 1 not submitted yet")
     assert "not all tasks ended" in shown.out
-    assert "finding: the run was stopped: all figures are of its first 10m alone" in shown.out
+    assert shown.out.splitlines()[1] == "the run was stopped: all figures are of its first 10m alone"
+    assert "finding: 2 of 3 tasks had not ended after 10m" in shown.out
+    assert re.search(r"^ *turnaround +1 of 3 +\d", shown.out, re.MULTILINE)
     ran = cli(*words, "--json")
     assert (ran.code, ran.json()["unfinished"], ran.json()["makespan_ms"]) == (130, 2, None)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
