@@ -133,8 +133,7 @@ class World:
     def report(self, checker: str, text: str) -> None:
         if sum(finding.checker == checker for finding in self.findings) < FINDINGS_A_CHECKER:
             self.findings.append(Finding(checker, self.now_ms, text))
-            if self._said_enough:
-                self._watch_on()
+            self._watch_on()
             self.journal.write("FINDING", f"{checker}: {text}")
 
     @property
@@ -160,16 +159,17 @@ class World:
         self._watch()
 
     def _watch(self) -> None:
-        """Look whether the run is over; again while no more VMs live than pools keep: with more it can't be."""
+        """Look whether the run is over."""
         self._watching = False
         if self.over or self._said_enough:
             self.ended.set()
-        elif self._finish.near():
+        else:
             self._watch_on()
 
     def _watch_on(self) -> None:
-        """Look at the next moment of the grid."""
-        if not self._watching:
+        """Look at the next moment of the grid. With work to come, or more VMs than pools keep, it can't be over."""
+        near = not self._unsubmitted and self._finish.near()
+        if not self._watching and (near or self._said_enough):
             self._watching = True
             self.at(self.now_ms - self.now_ms % _WATCH_MS + _WATCH_MS, self._watch)
 
@@ -367,6 +367,7 @@ class World:
 
             await self.inside(submit)
         self._unsubmitted -= 1
+        self._watch_on()
 
     def _spec(self, work: Work, key: str) -> TaskSpec:
         return TaskSpec(
@@ -456,8 +457,7 @@ class World:
         self.journal.write(vm.id, str(vm.state))
         if vm.state is VmState.GONE:
             self.alive.pop(vm.id, None)
-            if self._finish.near():
-                self._watch_on()
+            self._watch_on()
         else:
             self.alive[vm.id] = vm
         for tell in self._on_vm:

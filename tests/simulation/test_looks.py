@@ -71,3 +71,21 @@ def test_a_run_ends_at_the_first_look_at_which_it_is_over() -> None:
     assert outcome.ok, outcome.findings
     assert moments in ([], [outcome.virtual_ms])
     assert outcome.virtual_ms % 500 == 0
+
+
+def test_nobody_looks_whether_it_is_over_while_work_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours between two tasks: they take no look each half second, and the end is found all the same."""
+    looked: list[int] = []
+    watch = World._watch
+
+    def noting(world: World) -> None:
+        looked.append(world.now_ms)
+        watch(world)
+
+    monkeypatch.setattr(World, "_watch", noting)
+    later_ms = 4 * 3_600_000
+    work = tuple(Work(submit_ms=at, conduct=Conduct(run_ms=60_000)) for at in (0, later_ms))
+    found = run(scene(work=work, horizon_ms=2 * later_ms), checkers=(), keep=10)
+    assert found.ok
+    assert later_ms < found.virtual_ms < later_ms + 3_600_000
+    assert sum(moment < later_ms for moment in looked) < 1_000
