@@ -126,6 +126,11 @@ class Machine:
         pairs = ((want.cpus_milli, have.cpus_milli), (want.memory, have.memory), (want.gpus, have.gpus))
         return shape.exclusive and all(2 * wanted < had for wanted, had in pairs if had)
 
+    def half(self) -> Resources:
+        """Half of what it has, of which no more than that is used."""
+        have = self.capacity
+        return Resources(have.cpus_milli // 2, have.memory // 2, have.disk // 2, have.gpus // 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Load:

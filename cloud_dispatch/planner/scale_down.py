@@ -1,8 +1,9 @@
 """Which instances are let go. Owns draining: on an operator's word, for a changed configuration, for want of work.
 
 A drain is confirmed by the agent and fenced, so that work which arrives meanwhile is not lost; still, no instance with
-work is drained for want of it, and none that a waiting task could use: it would be rented again at once. One that
-is too old for what waits makes room for another, also where its pool keeps so many.
+work is drained for want of it but one that is much too large for it (`oversized`), and none that a waiting task could
+use: it would be rented again at once. One that is too old for what waits makes room for another, also where its pool
+keeps so many.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cloud_dispatch.planner.bins import Host
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.exchange import Exchange
 from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.oversized import Oversized
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Drain
 from cloud_dispatch.planner.pricing import Pricing
@@ -57,6 +59,7 @@ def release(
     needs: Sequence[Need],
     ledger: Ledger,
     pricing: Pricing,
+    oversized: Oversized,
 ) -> Iterator[Drain]:
     """Drains for want of work, the dearest instances first, never below what a pool shall have.
 
@@ -99,6 +102,7 @@ def release(
                 yield Drain(supply.instance, cause, f"{reason}, which take longer than is left of its life{payer}")
             else:
                 yield Drain(supply.instance, "surplus", f"{reason}{_besides(targets[supply.pool])}")
+    yield from oversized.drains({name: surplus[name] if targets[name].may_drain else 0 for name in pools})
 
 
 def _declines_any(supply: Supply, short: Sequence[Need]) -> bool:

@@ -68,7 +68,8 @@ class Supply:
     to end for want of work. `stale`: its type or pool left the configuration, with the reason. `declines`: of the
     snapshot's demand, by number, what is not begun there any more though its machine could run it: it would be cut off
     at the end of the instance's life, or its payer can't pay for it there. `stays`: of its load, what is not expected
-    to be done soon, or nobody knows when; the rest is done at about `free_ms`.
+    to be done soon, or nobody knows when; the rest is done at about `free_ms`. `slack_since_ms`: since when no more
+    than half of it has been used; then `shapes` are those of its load.
     """
 
     instance: InstanceId
@@ -92,6 +93,8 @@ class Supply:
     declines: tuple[int, ...] = ()
     stays: Load = Load()
     free_ms: int = 0
+    slack_since_ms: int | None = None
+    shapes: tuple[Shape, ...] = ()
 
     @cached_property
     def holding(self) -> tuple[Any, ...]:
@@ -114,6 +117,7 @@ class Supply:
                     self.rate, self.vcpus, self.in_doubt, self.asks_end, self.stale, load.tasks, load.exclusive,
                     load.limited, used.cpus_milli, used.memory, used.disk, used.gpus, self.machine.key, self.declines,
                     self.free_ms, stays.tasks and (stays if stays != load else "all"),
+                    [shape.key for shape in self.shapes],
                 )
             )
         )  # fmt: skip

@@ -243,6 +243,9 @@ class Store(Protocol):
 
     def load_of(self, instance: InstanceId) -> Load: ...
 
+    def shapes_of(self, instance: InstanceId) -> tuple[Shape, ...]:
+        """The shapes of what `instance` holds, each once; in the same order where they are the same."""
+
     def loads(self) -> Mapping[InstanceId, Load]:
         """`load_of` of all `instances`; each the same object until it changes."""
 

@@ -18,7 +18,7 @@ NEW = frozenset({_S.INTENDED, _S.LAUNCHING, _S.BOOTING})
 
 @dataclass(slots=True)
 class Contact:
-    """Times are monotonic milliseconds, `idle_since_ms` and `state_since_ms` wall milliseconds."""
+    """Times are monotonic milliseconds, those `since` when wall milliseconds."""
 
     heard_ms: int
     answered: bool = False  # it has used an answer of this dispatcher, whose lease it goes by
@@ -28,6 +28,7 @@ class Contact:
     failures: Row = field(default_factory=Row)
     worked_ms: int | None = None  # wall milliseconds: when it brought its first result of a task that had started
     idle_since_ms: int | None = None
+    slack_since_ms: int | None = None
     state: InstanceState | None = None  # as last pictured
     state_since_ms: int = 0
     #: Whether it was seen beyond the states before service, to which nothing returns.

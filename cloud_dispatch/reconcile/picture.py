@@ -158,9 +158,14 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
         contact.idle_since_ms = None
     elif contact.idle_since_ms is None and row.state is _S.IDLE:
         contact.idle_since_ms = now
+    if not contact.settled or not load.used.fits(row.machine.half()):
+        contact.slack_since_ms = None
+    elif contact.slack_since_ms is None:
+        contact.slack_since_ms = now
     in_doubt, stale = row.id in context.in_doubt, context.stale
     stays, free_ms, contact.due_ms = _outlook(context, row, load, now)
-    supply = _picture(row, load, contact, stays, free_ms, in_doubt=in_doubt, stale=stale.of(row))
+    shapes = () if contact.slack_since_ms is None else context.store.shapes_of(row.id)
+    supply = _picture(row, load, contact, stays, free_ms, shapes, in_doubt=in_doubt, stale=stale.of(row))
     if contact.supply is None or contact.supply != supply:
         contact.supply, contact.kind = supply, supply.kind
     contact.row, contact.load, contact.in_doubt, contact.edition = row, load, in_doubt, stale.edition
@@ -183,8 +188,9 @@ def _outlook(context: Context, row: Instance, load: Load, now: int) -> Outlook:
 
 
 def _picture(
-    row: Instance, load: Load, contact: Contact, stays: Load, free_ms: int, *, in_doubt: bool, stale: str
-) -> Supply:
+    row: Instance, load: Load, contact: Contact, stays: Load, free_ms: int, shapes: tuple[Shape, ...], *,
+    in_doubt: bool, stale: str,
+) -> Supply:  # fmt: skip
     return Supply(
         instance=row.id,
         pool=row.pool,
@@ -207,4 +213,6 @@ def _picture(
         declines=contact.declines,
         stays=stays,
         free_ms=free_ms,
+        slack_since_ms=contact.slack_since_ms,
+        shapes=shapes,
     )

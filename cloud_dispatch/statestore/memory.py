@@ -330,8 +330,11 @@ class Memory:
         """When each task that `seat` holds is expected to be done; None where that is not known."""
         return [finish_of(now, hold.since_ms, self.expected_ms(hold.lot)) for hold in seat.held.values()]
 
-    def outlook(self, seat: Seat, now: int, within_ms: int) -> Outlook:
-        """What `seat` holds, as work is planned for `within_ms`."""
+    def outlook(self, instance: InstanceId, now: int, within_ms: int) -> Outlook:
+        """What `instance` holds, as work is planned for `within_ms`."""
+        seat = self.seats.get(instance)
+        if seat is None:
+            return Outlook(Load(), now, NEVER_MS)
         staying: list[Hold] = []
         free_ms, until_ms = now, NEVER_MS
         for hold, finish in zip(seat.held.values(), self.finishes(seat, now), strict=True):
@@ -464,6 +467,11 @@ class Memory:
             return ()
         keys = islice(self.queue.coming(line), most)
         return [key for key in keys if not any(one.covers(self.expected_ms(lots[key[1]])) for one in refused)]
+
+    def shapes_of(self, instance: InstanceId) -> tuple[Shape, ...]:
+        seat = self.seats.get(instance)
+        numbers = {hold.lot.shape for hold in seat.held.values()} if seat else ()
+        return tuple(self.shapes[number] for number in sorted(numbers))
 
     def leases(self, instance: InstanceId) -> dict[TaskId, FencingToken]:
         seat = self.seats.get(instance)

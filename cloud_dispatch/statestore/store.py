@@ -26,7 +26,6 @@ from cloud_dispatch.ports.clock import Clock
 from cloud_dispatch.ports.executor import Executor
 from cloud_dispatch.ports.pages import LedgerEntry, TaskPage
 from cloud_dispatch.ports.store import (
-    NEVER_MS,
     InstanceChange,
     Outlook,
     PlanEntry,
@@ -171,6 +170,9 @@ class SqlStore:
     def load_of(self, instance: InstanceId) -> Load:
         seat = self._memory.seats.get(instance)
         return seat.load() if seat else Load()
+
+    def shapes_of(self, instance: InstanceId) -> tuple[Shape, ...]:
+        return self._memory.shapes_of(instance)
 
     def loads(self) -> Mapping[InstanceId, Load]:
         return MappingProxyType(self._memory.loads())
@@ -336,12 +338,10 @@ class SqlStore:
         return bool(finishes), max(known) if known and len(known) == len(finishes) else None
 
     def outlook(self, instance: InstanceId, now_ms: int, within_ms: int) -> Outlook:
-        seat = self._memory.seats.get(instance)
-        return self._memory.outlook(seat, now_ms, within_ms) if seat else Outlook(Load(), now_ms, NEVER_MS)
+        return self._memory.outlook(instance, now_ms, within_ms)
 
     def typical_ms(self, shape: Shape) -> int:
-        number = self._memory.shape_numbers.get(shape)
-        return 0 if number is None else self._memory.typical_ms(number)
+        return self._memory.typical_ms(self._memory.shape_numbers.get(shape, -1))
 
     def coming(self, most: int) -> Sequence[tuple[Shape, int]]:
         return self._memory.coming(most, self._clock.now())

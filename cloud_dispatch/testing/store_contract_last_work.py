@@ -78,8 +78,10 @@ class LastWorkContract:
         await store.submit(said)
         agent = await adopted(store)
         assert store.outlook(agent.id, START_MS, HOUR_MS) == (Load(), START_MS, NEVER_MS)
+        assert store.shapes_of(agent.id) == ()
         claims = {claim.task: claim for claim in await agent.claim(9)}
         assert store.outlook(agent.id, START_MS, HOUR_MS // 2)[:2] == (store.load_of(agent.id), START_MS)
+        assert store.shapes_of(agent.id) == tuple(dict.fromkeys(each.shape for each in said))
         stays, free_ms, _ = store.outlook(agent.id, START_MS, 2 * HOUR_MS)
         assert (stays.used, stays.tasks, free_ms) == (unknown + five, 2, START_MS + 2 * HOUR_MS)
         clock.now_ms += 3 * HOUR_MS

@@ -12,7 +12,7 @@ from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.shape import Load, Shape, room_for
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
-from cloud_dispatch.planner.snapshot import Snapshot
+from cloud_dispatch.planner.snapshot import Snapshot, Supply
 from tests.planner.scenes import launches, machine_of
 
 _S = InstanceState
@@ -98,12 +98,14 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         row = rows[action.instance]
         if row.behaviour is Behaviour.HOLD:
             yield f"{row.instance} is held and drained"
-        if action.cause in ("idle", "surplus", "lifetime", "price"):
+        if action.cause in ("idle", "surplus", "lifetime", "price", "oversized"):
             of = replaced if action.cause in ("lifetime", "price") else gone
             of[row.pool] = of.get(row.pool, 0) + 1
             if not all(t.may_drain for t in snapshot.targets if t.pool == row.pool):
                 yield f"pool {row.pool} must not be lowered"
-            if row.load.tasks or row.state is not _S.IDLE:
+            if action.cause == "oversized":
+                yield from _oversized(snapshot, row, pools[row.pool])
+            elif row.load.tasks or row.state is not _S.IDLE:
                 yield f"{row.instance} is drained with work or not idle"
             if snapshot.unknowns:
                 yield f"{row.instance} is drained while instances are unknown"
@@ -128,6 +130,29 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     waiting = sum(item.count for number, item in enumerate(snapshot.demand) if not item.withheld)
     if sum(replaced.values()) > waiting:
         yield f"{sum(replaced.values())} are replaced for {waiting} tasks"
+
+
+def _oversized(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
+    """What is said of one that goes on working is true, and something cheaper can do what it does."""
+    if row.state is not _S.BUSY or row.stays.tasks:
+        yield f"{row.instance} is drained for its size, and idles, or works for long"
+    if row.slack_since_ms is None or snapshot.now_ms - row.slack_since_ms < pool.end.idle_ms:
+        yield f"{row.instance} is drained for its size, and was of use"
+    waiting = [
+        item
+        for number, item in enumerate(snapshot.demand)
+        if item.count and item.gang_size <= 1 and not item.withheld and number not in row.declines
+    ]
+    if any(room_for(row.machine, Load(), item.shape, 1) for item in waiting):
+        yield f"{row.instance} is drained for its size, and what waits could use it"
+    machines = [
+        machine_of(snapshot.pools, other.name, rented)
+        for other in snapshot.pools
+        for rented in snapshot.offerings
+        if other.admits(rented) and rented.rate is not None and row.rate is not None and rented.rate < row.rate
+    ]
+    if not any(all(room_for(machine, Load(), shape, 1) for shape in row.shapes) for machine in machines):
+        yield f"{row.instance} is drained for its size, and nothing cheaper runs what it does"
 
 
 def _terminations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

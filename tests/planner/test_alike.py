@@ -15,14 +15,14 @@ from cloud_dispatch.domain.stop import Stop, StopLevel
 from cloud_dispatch.planner.plan import Terminate
 from cloud_dispatch.planner.planner import plan
 from cloud_dispatch.planner.snapshot import Supply
-from tests.planner.scenes import NOW, instance, snapshot
+from tests.planner.scenes import NOW, instance, shape, snapshot
 
 #: What may differ within a kind: the name and moments, which are asked of each instance where they matter.
-APART = {"instance", "intended_ms", "since_ms", "idle_since_ms"}
+APART = {"instance", "intended_ms", "since_ms", "idle_since_ms", "slack_since_ms"}
 OTHER: dict[str, Any] = {
     "state": InstanceState.BUSY, "behaviour": Behaviour.HOLD, "in_doubt": True, "asks_end": True, "stale": "no more",
     "rate": None, "vcpus": 64, "load": Load(Resources(500), 1), "stays": Load(Resources(500), 1),
-    "machine": Machine(Resources(7)),
+    "machine": Machine(Resources(7)), "shapes": (shape(),),
 }  # fmt: skip
 
 

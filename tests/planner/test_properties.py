@@ -184,6 +184,41 @@ def test_what_was_launched_is_not_launched_again(scene: Snapshot) -> None:
     assert launched(second) == {}
 
 
+@st.composite
+def half_used(draw: st.DrawFn) -> Snapshot:
+    """The same where next to nothing waits, what runs leaves half of its instance unused, and small ones are cheap."""
+    scene = draw(scenes())
+    left = draw(st.sampled_from([(), (), scene.demand[:1]]))
+    asked = [shape(0.5), *(item.shape for item in scene.demand)]
+    supply = []
+    for one in scene.supply:
+        fitting = [own for own in asked if own.resources.fits(one.machine.half()) and not one.machine.misfit(own)]
+        one = replace(one, declines=tuple(number for number in one.declines if number < len(left)))
+        if fitting and one.state is not S.IDLE:
+            own = draw(st.sampled_from(fitting))
+            one = replace(
+                one, state=S.BUSY, behaviour=Behaviour.RUN, stale="", load=busy(own, 1), stays=Load(),
+                free_ms=NOW + MINUTE, idle_since_ms=None, asks_end=False, shapes=(own,),
+                slack_since_ms=NOW - draw(st.sampled_from([MINUTE, 60 * MINUTE])),
+            )  # fmt: skip
+        supply.append(one)
+    small = [offering("tiny", 1, 4, 1, profile=profile, market=Market.SPOT) for profile in (AWS, GCP)]
+    pools = tuple(replace(own, minimum=0) for own in scene.pools)
+    offerings = (*scene.offerings, *small)
+    return replace(
+        scene, demand=left, supply=tuple(supply), unknowns=False, offerings=offerings, pools=pools, targets=()
+    )
+
+
+@SETTINGS
+@given(scene=half_used())
+def test_what_is_larger_than_its_work_goes_by_the_rules(scene: Snapshot) -> None:
+    """None too many, none that is wanted; and nothing is rented because one goes."""
+    found = plan(scene)
+    assert complaints(scene, found) == []
+    assert launched(plan(applied(scene, found))) == {}
+
+
 @SETTINGS
 @given(scene=scenes())
 def test_a_plan_says_the_same_for_the_same_snapshot(scene: Snapshot) -> None:
@@ -232,6 +267,10 @@ LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
         (replace(BROKEN, blocked=(Blocked(AWS, NOW + 1, "x"),)), Plan((LAUNCH,)), "is blocked"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "idle", "x"),)), "drained with work"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "idle", "x"),)), "drained before its timeout"),
+        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "oversized", "x"),)), "and idles, or works for long"),
+        (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "and was of use"),
+        (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "what waits could use it"),
+        (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "nothing cheaper runs what it does"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "stale", "x"),)), "is not stale"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "lifetime", "x"),)), "is not too old or too dear for anything"),
         (BROKEN, Plan((Terminate(BROKEN.supply[0].instance, "failed", "x"),)), "terminated while idle"),

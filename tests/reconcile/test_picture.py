@@ -153,6 +153,28 @@ async def test_nothing_waits_for_what_nobody_knows_the_end_of(tmp_path: Path) ->
         assert not one.stays.tasks
 
 
+async def test_what_leaves_half_of_an_instance_unused_is_told_from_when_on(tmp_path: Path) -> None:
+    """With what runs there; from when it serves on, and anew when more was used meanwhile."""
+    half, more = Shape(Resources(1_000, GIB)), Shape(Resources(1_500, GIB))
+    async with world(tmp_path) as w:
+        await w.submit(1, shape=more)
+        await w.passes()
+        assert seen(w)[0].slack_since_ms is None, "it boots"
+        agent = Agent(w.store, await w.register(w.rows[0]))
+        begun = w.clock.now()
+        assert (seen(w)[0].slack_since_ms, seen(w)[0].shapes) == (begun, ())
+        (held,) = await agent.claim()
+        assert (seen(w)[0].slack_since_ms, seen(w)[0].shapes) == (None, ())
+        w.clock.ms += MINUTE_MS
+        await agent.sync(result(held, ran_ms=5_000))
+        assert seen(w)[0].slack_since_ms == w.clock.now() > begun
+        since = w.clock.now()
+        w.clock.ms += MINUTE_MS
+        await w.submit(1, shape=half)
+        await agent.claim()
+        assert (seen(w)[0].slack_since_ms, seen(w)[0].shapes) == (since, (half,))
+
+
 async def test_a_look_at_many_looks_at_those_whose_work_is_nearer_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
