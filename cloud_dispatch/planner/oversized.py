@@ -13,6 +13,7 @@ from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Catalogue, Kind
 from cloud_dispatch.planner.needs import Need, fit_empty
 from cloud_dispatch.planner.placement import Capacity
@@ -30,10 +31,10 @@ class Oversized:
 
     def __init__(
         self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], capacity: Capacity, needs: Sequence[Need],
-        catalogue: Catalogue, pricing: Pricing,
+        catalogue: Catalogue, ledger: Ledger, pricing: Pricing,
     ) -> None:  # fmt: skip
         self._snapshot, self._pools, self._capacity, self._needs = snapshot, pools, capacity, needs
-        self._catalogue, self._pricing = catalogue, pricing
+        self._catalogue, self._ledger, self._pricing = catalogue, ledger, pricing
         self._instead: dict[tuple[object, ...], tuple[int, Kind] | None] = {}
 
     def drains(self, surplus: Mapping[PoolName, int]) -> Iterator[Drain]:
@@ -96,9 +97,16 @@ class Oversized:
             if kind.rate is not None and all(kind.serves(need) and fit_empty(kind.room, need) for need in needs):
                 count = _holding_half(kind, supply)
                 price = count * kind.rate * kind.weight() // EVEN
-                if 0 < count <= self._pricing.room(kind) and (best is None or (price, kind.number) < best[:2]):
+                if 0 < count <= self._room(kind) and (best is None or (price, kind.number) < best[:2]):
                     best = (price, kind.number, kind)
         return best and (best[0], best[2])
+
+    def _room(self, kind: Kind) -> int:
+        """How many of `kind` may take a large one's place. Where caps leave fewer places than the pool has instances, a
+        large one is worth more than what it does: small ones would take the places of what a burst wants."""
+        living = sum(len(alike) for alike in self._snapshot.alike if alike[0].pool == kind.pool.name)
+        places = self._ledger.room(kind.pool, kind.profile, 0) - living
+        return min(self._pricing.room(kind), places)
 
 
 def _holding_half(kind: Kind, supply: Supply) -> int:

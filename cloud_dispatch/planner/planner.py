@@ -48,7 +48,7 @@ def plan(snapshot: Snapshot) -> Plan:
     openings = _serve(needs, capacity, scale_up, stopped=snapshot.stop.launches)
     targets = wanted(snapshot)
     more, shortfalls = open_wanted(snapshot, targets, capacity.serving, openings, scale_up, pricing)
-    oversized = Oversized(snapshot, pools, capacity, needs, catalogue, pricing)
+    oversized = Oversized(snapshot, pools, capacity, needs, catalogue, ledger, pricing)
     still, never = _unserved(snapshot, needs, catalogue, capacity)
     return Plan(
         actions=(

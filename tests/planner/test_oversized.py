@@ -55,6 +55,14 @@ def test_one_goes_that_smaller_ones_would_do_for() -> None:
     assert plan(applied(before, found)).actions == ()
 
 
+@pytest.mark.parametrize(("caps", "goes"), [(2, False), (3, True)])
+def test_where_places_are_scarce_it_stays(caps: int, goes: bool) -> None:
+    """Small ones would take them, and a burst find no large one: there has to be one left for each that lives, and for
+    those that take its place."""
+    found = plan(snapshot(supply=[half_used()], offerings=(HALF, LARGE), caps=Caps(instances=caps)))
+    assert (drained(found) == {"batch-0": "oversized"}) is goes
+
+
 @pytest.mark.parametrize(
     ("one", "rest"),
     [
