@@ -37,7 +37,7 @@ def apart_ms(asked_ms: int, made_ms: int, now_ms: int) -> int:
 
 
 def heard(context: Context, profile: ProfileName, asked_ms: int, vms: Collection[Vm]) -> None:
-    """A provider has told of `vms`, which were asked for at `asked_ms`."""
+    """A provider has told, for the first time, of `vms`, which were asked for at `asked_ms`."""
     now, view = context.clock.now(), context.view(profile)
     found = [apart_ms(asked_ms, vm.created_ms, now) for vm in vms if vm.created_ms]
     if not found:

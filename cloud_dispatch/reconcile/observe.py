@@ -138,7 +138,8 @@ class Observer:
         row = self._c.store.instances().get(instance)
         if row is not None:
             event = _E.BOUND if row.state is _S.LAUNCHING else None
-            apart.heard(self._c, row.profile, row.intended_ms, (vm,))
+            if not row.vm:
+                apart.heard(self._c, row.profile, row.intended_ms, (vm,))
             launched = row.launched_ms or vm.created_ms or self._c.clock.now()
             await self._c.apply(instance, event, vm=vm.id, launched_ms=launched, zone=vm.zone or row.zone)
             now = self._c.store.instances().get(instance)

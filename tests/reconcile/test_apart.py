@@ -129,6 +129,23 @@ async def test_a_trial_that_shows_clocks_that_agree_ends_it(tmp_path: Path) -> N
         assert apart.words(w.context) == []
 
 
+@pytest.mark.parametrize(("before", "after"), [(12 * MINUTE, 0), (0, 12 * MINUTE)], ids=["was wrong", "was right"])
+async def test_a_vm_that_is_known_already_tells_of_no_clock(tmp_path: Path, before: int, after: int) -> None:
+    """One that a listing misses, and a question finds after all: how clocks stood when it was made is over."""
+    async with wrong(tmp_path, before, HOURLY) as w:
+        old = set(w.cloud.vms)
+        w.clock.ahead_ms = after
+        await alone(w, 2)
+        await w.passes(3)
+        assert len(w.cloud.vms) == 2
+        known = len(apart.words(w.context))
+        assert known == (after > 0)
+        w.cloud.hidden = old
+        await w.passes(20, step_ms=MINUTE)
+        assert w.context.absences.keys() == {row.id for row in w.rows if row.vm in old}
+        assert len(apart.words(w.context)) == known
+
+
 @pytest.mark.parametrize("by_ms", [0, CLOCKS_MS, -CLOCKS_MS])
 async def test_clocks_within_what_money_allows_for_hold_nothing(tmp_path: Path, by_ms: int) -> None:
     async with wrong(tmp_path, by_ms, HOURLY) as w:
