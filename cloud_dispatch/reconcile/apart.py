@@ -61,7 +61,7 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
 
 def admits(context: Context, pool: Pool, profile: ProfileName, slots: int) -> tuple[int, str]:
     """How many of `slots` VMs may be asked for now, and why no more: one that shows whether it is still so, no other
-    before it has, or as much time is over again. Whoever is told of one asks for it."""
+    before it has, or as much time is over again. Whoever is told of one asks for it, or says that none came of it."""
     for name, one in _known(context):
         if name == profile and (why := _why(context, pool, profile, one)):
             if _left_ms(context, one) > 0:
@@ -69,6 +69,14 @@ def admits(context: Context, pool: Pool, profile: ProfileName, slots: int) -> tu
             context.view(profile).apart = replace(one, seen_ms=context.clock.monotonic())
             return min(slots, 1), why
     return slots, ""
+
+
+def untold(context: Context, pool: Pool, profile: ProfileName) -> None:
+    """No VM came of a launch for `pool`, to show whether it is still so: the next one may. What nothing
+    holds back was not that one."""
+    one = context.view(profile).apart
+    if one is not None and _why(context, pool, profile, one):
+        context.view(profile).apart = replace(one, seen_ms=context.clock.monotonic() - AGAIN_MS)
 
 
 def words(context: Context) -> list[str]:

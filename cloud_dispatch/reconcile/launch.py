@@ -138,6 +138,7 @@ class Launcher:
             instances = self._spending.take(left, instances, ends, offering)
             fewer = "a spending limit admits no more" if len(instances) < proved else fewer
             if not instances:
+                apart.untold(self._c, pool, offering.profile)
                 self._c.failures.unaffordable(
                     offering, left.why, self._c.clock.now(), pool=pool.name, from_rate=left.too_dear
                 )
@@ -292,6 +293,8 @@ class Launcher:
         for operation in result.pending:
             self._follow(batch, operation)
             missing = [slot for slot in missing if slot not in operation.instances]
+        if not result.vms and not result.pending:
+            apart.untold(self._c, batch.pool, batch.offering.profile)
         if missing:
             await self._refused(batch, missing, result.shortfall)
         elif result.shortfall is not None:

@@ -13,6 +13,7 @@ from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.plan import Launch
+from cloud_dispatch.provider.errors import CapacityUnavailable
 from cloud_dispatch.reconcile import apart
 from cloud_dispatch.reconcile.apart import AGAIN_MS, apart_ms
 from cloud_dispatch.spend.budget import Budget
@@ -127,6 +128,24 @@ async def test_a_trial_that_shows_clocks_that_agree_ends_it(tmp_path: Path) -> N
         await w.passes(3)
         assert len(w.cloud.vms) == 4
         assert apart.words(w.context) == []
+
+
+async def test_a_trial_of_which_no_vm_came_is_not_waited_for(tmp_path: Path) -> None:
+    """The next offering of a launch that was refused, or the next launch, shows what it could not. Each ten minutes the
+    same was refused, and no other tried, for as long as it was."""
+    async with wrong(tmp_path, 70 * MINUTE, HOURLY) as w:
+        w.clock.ms += AGAIN_MS
+        w.cloud.refusals[offering().key] = CapacityUnavailable("none left")
+        await w.loop._launcher.launch([Launch(POOL, offering(), 2, "test", (offering("other"),))])
+        await w.context.calls.settle()
+        assert len(w.cloud.vms) == 2
+        w.cloud.refusals.clear()
+        w.clock.ms += AGAIN_MS
+        for amount, vms in ((1, 2), (10**9, 3), (10**9, 3)):
+            await w.store.set_limits((Budget(EVERYTHING, Window.HOUR, Amount(amount)),), {})
+            await w.loop._launcher.launch([Launch(POOL, offering(), 2, "test", ())])
+            await w.context.calls.settle()
+            assert len(w.cloud.vms) == vms
 
 
 @pytest.mark.parametrize(("before", "after"), [(12 * MINUTE, 0), (0, 12 * MINUTE)], ids=["was wrong", "was right"])
