@@ -42,11 +42,11 @@ def heard(context: Context, profile: ProfileName, asked_ms: int, vms: Collection
     found = [apart_ms(asked_ms, vm.created_ms, now) for vm in vms if vm.created_ms]
     if not found:
         return
-    by_ms, before = max(found, key=abs), view.apart
+    by_ms, told = max(found, key=abs), profile in dict(_known(context))
     view.apart = None
     if abs(by_ms) > CLOCKS_MS:
         view.apart = Apart(by_ms, context.clock.monotonic(), ahead_ms(context.clock))
-        if before is None:
+        if not told:
             context.note("clock.apart", detail=f"profile {profile}: {_words(view.apart)}", warn=True)
 
 

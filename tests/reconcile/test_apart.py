@@ -37,6 +37,11 @@ class Ours(ManualClock):
         return super().now() + self.ahead_ms
 
 
+def set_ahead(w: World, by_ms: int) -> None:
+    assert isinstance(w.clock, Ours)
+    w.clock.ahead_ms = by_ms
+
+
 class Theirs(ManualClock):
     def __init__(self, ours: Ours) -> None:
         self.ours = ours
@@ -112,7 +117,7 @@ async def test_once_the_clock_is_set_right_launches_go_on(tmp_path: Path) -> Non
         await alone(w, 4)
         await w.passes(3)
         assert len(w.cloud.vms) == 1
-        w.clock.ahead_ms = 0
+        set_ahead(w, 0)
         await w.passes(3)
         assert len(w.cloud.vms) == 4
         assert apart.words(w.context) == []
@@ -148,12 +153,20 @@ async def test_a_trial_of_which_no_vm_came_is_not_waited_for(tmp_path: Path) -> 
             assert len(w.cloud.vms) == vms
 
 
+async def test_a_clock_that_is_set_wrong_again_is_told_again(tmp_path: Path) -> None:
+    async with wrong(tmp_path, 70 * MINUTE, HOURLY) as w:
+        set_ahead(w, 5 * MINUTE)
+        await alone(w, 2)
+        await w.passes(3)
+        assert ["5m ahead" in said for said in await events(w)] == [True, False]  # the newest first
+
+
 @pytest.mark.parametrize(("before", "after"), [(12 * MINUTE, 0), (0, 12 * MINUTE)], ids=["was wrong", "was right"])
 async def test_a_vm_that_is_known_already_tells_of_no_clock(tmp_path: Path, before: int, after: int) -> None:
     """One that a listing misses, and a question finds after all: how clocks stood when it was made is over."""
     async with wrong(tmp_path, before, HOURLY) as w:
         old = set(w.cloud.vms)
-        w.clock.ahead_ms = after
+        set_ahead(w, after)
         await alone(w, 2)
         await w.passes(3)
         assert len(w.cloud.vms) == 2
