@@ -15,6 +15,7 @@ class Obstacle(StrEnum):
     REFUSED = "refused"  # by the provider: capacity, quota, credentials
     QUOTA = "quota"  # what the provider admits is used up, by its own word
     BOOT = "boot"  # VMs of that kind did not come up
+    CLOCK = "clock"  # the dispatcher's and the provider's are too far apart
     SILENT = "silent"  # the provider can't be listed, or has said nothing of its offerings yet
     PRICE = "price"  # what could be launched costs more than the price factor allows
     LITTLE_WORK = "little-work"  # not worth a boot: it follows on what exists

@@ -56,7 +56,7 @@ def blocked(context: Context, now: int) -> Iterator[Blocked]:
         left = _left_ms(context, one)
         for pool in context.settings.pools.values() if left > 0 else ():
             if why := _why(context, pool, profile, one):
-                yield Blocked(profile, now + left, why, pool=pool.name, obstacle=Obstacle.BUDGET)
+                yield Blocked(profile, now + left, why, pool=pool.name, obstacle=Obstacle.CLOCK)
 
 
 def admits(context: Context, pool: Pool, profile: ProfileName, slots: int) -> tuple[int, str]:

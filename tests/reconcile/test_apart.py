@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from cloud_dispatch.domain.money import Amount
+from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.money import Amount, Rate
+from cloud_dispatch.domain.offering import InstanceType
 from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.plan import Launch
 from cloud_dispatch.provider.errors import CapacityUnavailable
-from cloud_dispatch.reconcile import apart
+from cloud_dispatch.provider.spi import HardEnd
+from cloud_dispatch.reconcile import apart, explain
 from cloud_dispatch.reconcile.apart import AGAIN_MS, apart_ms
 from cloud_dispatch.spend.budget import Budget
 from cloud_dispatch.spend.clocks import CLOCKS_MS
 from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.windows import Window
 from tests.reconcile.examples import offering
-from tests.reconcile.fake import LOCAL, POOL, ManualClock, World, world
+from tests.reconcile.fake import LOCAL, POOL, Cloud, ManualClock, World, world
 
 ALONE = Shape(Resources(1_000, GIB), exclusive=True)
 MINUTE = 60_000
@@ -51,11 +56,17 @@ class Theirs(ManualClock):
 
 
 @asynccontextmanager
-async def wrong(folder: Path, ahead_ms: int, budgets: tuple[Budget, ...], end: EndRules = DAY) -> AsyncIterator[World]:
+async def wrong(
+    folder: Path,
+    ahead_ms: int,
+    budgets: tuple[Budget, ...],
+    end: EndRules = DAY,
+    profiles: tuple[ProfileName, ...] = (LOCAL,),
+) -> AsyncIterator[World]:
     """There is a VM, whose launch has told."""
     ours = Ours()
     ours.ahead_ms = ahead_ms
-    pool = Pool(POOL, (LOCAL,), minimum=1, boot_deadline_ms=60 * MINUTE, end=end)
+    pool = Pool(POOL, profiles, minimum=1, boot_deadline_ms=60 * MINUTE, end=end)
     async with world(folder, clock=ours, pool=pool) as w:
         w.cloud.clock = Theirs(ours)
         await w.store.set_limits(budgets, {})
@@ -98,6 +109,25 @@ async def test_what_a_limit_covers_is_not_launched(
         await w.passes(3)
         assert len(w.cloud.vms) == 3
         assert len(await events(w)) == 1
+
+
+async def test_what_is_not_launched_keeps_nothing_of_its_payer_from_being_tried_elsewhere(tmp_path: Path) -> None:
+    """No limit is used up, nor is it told as if one were."""
+    far, dear = ProfileName("far"), replace(offering(), rate=Rate(10**9), boot_ms=MINUTE)
+    async with wrong(tmp_path, 70 * MINUTE, (), profiles=(LOCAL, far)) as w:
+        large = InstanceType("large", Resources(64_000, 2 * GIB, 10 * GIB))
+        w.cloud.traits = replace(w.cloud.traits, hard_end=HardEnd.EXTENDABLE)
+        wide = InstanceType("wide", Resources(4_000, 8 * GIB, 10 * GIB))
+        w.context.view(LOCAL).offerings = (offering(), replace(dear, type=wide))
+        there = (replace(dear, profile=far, type=large),)
+        providers = cast("dict[ProfileName, object]", w.context.settings.providers)
+        providers[far] = Cloud(w.clock, there, replace(w.cloud.traits, vm_name="far-{instance}"))
+        await w.fleet.set_limit(Key(Scope.PROJECT, "rich"), Window.TOTAL, Amount(20_000_000), "")
+        for shape in (Shape(Resources(4_000, 4 * GIB)), Shape(Resources(64_000, GIB))):
+            await w.submit(1, project="rich", shape=shape)
+        await w.passes(4)
+        assert sorted(row.profile for row in w.rows) == [far, LOCAL]
+        assert {word: count for word, count in explain.unserved(w.context).items() if count} == {"clock": 1}
 
 
 async def test_one_vm_tells_however_many_launches_are_decided_together(tmp_path: Path) -> None:
