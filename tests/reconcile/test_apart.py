@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.money import Amount, Rate
 from cloud_dispatch.domain.offering import InstanceType
 from cloud_dispatch.domain.pool import EndRules, Pool
@@ -181,6 +181,21 @@ async def test_a_trial_of_which_no_vm_came_is_not_waited_for(tmp_path: Path) -> 
             await w.loop._launcher.launch([Launch(POOL, offering(), 2, "test", ())])
             await w.context.calls.settle()
             assert len(w.cloud.vms) == vms
+
+
+async def test_what_is_launched_freely_lets_nothing_else_be_tried(tmp_path: Path) -> None:
+    """Another pool's launches, which no limit covers, and which are refused time after time."""
+    free = PoolName("free")
+    limits = (Budget(Key(Scope.POOL, POOL), Window.HOUR, Amount(10**9)),)
+    async with wrong(tmp_path, 70 * MINUTE, limits) as w:
+        pools = cast("dict[PoolName, Pool]", w.context.settings.pools)
+        pools[free] = replace(w.pool, name=free)
+        w.cloud.refusals[offering("none").key] = CapacityUnavailable("none left")
+        for launch in (Launch(free, offering("none"), 1, "test", ()), Launch(POOL, offering(), 1, "test", ())):
+            await w.loop._launcher.launch([launch])
+            await w.context.calls.settle()
+        assert len(w.cloud.requests) == 2
+        assert len(w.cloud.vms) == 1
 
 
 async def test_a_clock_that_is_set_wrong_again_is_told_again(tmp_path: Path) -> None:
