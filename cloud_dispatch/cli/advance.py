@@ -1,5 +1,5 @@
 """How far a simulation has come, for who waits for it: a bar on a terminal, else a line now and then. Owns how Ctrl-C
-ends one."""
+and SIGTERM end one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from cloud_dispatch.cli.session import messages, say, seconds
 from cloud_dispatch.domain.durations import about
 
 #: A bar moves so often; a line comes so seldom, and not before that.
 _BAR_S, _LINE_S = 0.2, 20.0
+#: What ends a simulation, and what it does otherwise. Batch schedulers send the latter when a job's time is over.
+_USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 class Advance(Protocol):
@@ -24,7 +26,7 @@ class Advance(Protocol):
 
 
 class _Seldom:
-    """Shows what it is told, and how long the rest takes, at most once in `every_s`, until somebody types Ctrl-C."""
+    """Shows what it is told, and how long the rest takes, at most once in `every_s`, until somebody ends it."""
 
     def __init__(
         self,
@@ -57,29 +59,35 @@ def rest_s(took_s: float, *shares: tuple[int, int]) -> int | None:
 
 @contextmanager
 def _interruption() -> Iterator[Callable[[], bool]]:
-    """Gives whether Ctrl-C was typed meanwhile. The second one raises KeyboardInterrupt, as does one afterwards."""
-    typed: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # whoever started us ignores it, or has a way of their own
-        return
+    """Gives whether Ctrl-C was typed, or SIGTERM came, meanwhile. The second one does what it always does, as does one
+    afterwards."""
+    heard: list[int] = []
+    # who has a signal ignored, or a way of his own with it, keeps that
+    ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
+
+    def restore() -> None:
+        for number in ours:
+            signal.signal(number, _USUAL[number])
 
     def note(number: int, _: object) -> None:
-        typed.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        heard.append(number)
+        restore()
 
-    signal.signal(signal.SIGINT, note)
+    for number in ours:
+        signal.signal(number, note)
     try:
-        yield lambda: bool(typed)
+        yield lambda: bool(heard)
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        restore()
 
 
 @contextmanager
 def advancing(tasks: int, span_ms: int) -> Iterator[Advance]:
     """Whoever simulates `tasks` tasks, the last one submitted after `span_ms`, tells what this gives, and goes on until
-    it says no: the first Ctrl-C ends the simulation, the second one the program. No thread draws: it would slow down
-    the simulation."""
+    it says no: the first Ctrl-C, or SIGTERM, ends the simulation, the second one the program. No thread draws: it would
+    slow down the simulation."""
     with _interruption() as interrupted, _shown(tasks) as (every_s, show):
         yield _Seldom(every_s, show, interrupted, tasks, span_ms)
 

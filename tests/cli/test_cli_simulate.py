@@ -103,12 +103,15 @@ def test_on_a_terminal_a_bar_says_so(house: Path, cli: Cli, monkeypatch: pytest.
     assert ran.err == ""
 
 
-def test_ctrl_c_ends_the_run_and_shows_it_so_far(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_ends_the_run_and_shows_it_so_far(
+    house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     """An hour of somebody's time is not thrown away; what is shown says first of all that it is not the whole."""
     (house / "log.csv").write_text("submit,run\n0,60\n0,72000\n90000,1\n")
     words = ("simulate", str(house / "log.csv"), "--config", str(house / "config.toml"))
     monkeypatch.setattr(advance, "_LINE_S", 0.0)
-    monkeypatch.setattr(advance, "say", lambda text: signal.raise_signal(signal.SIGINT) if "10m" in text else None)
+    monkeypatch.setattr(advance, "say", lambda text: signal.raise_signal(number) if "10m" in text else None)
     shown = cli(*words)
     assert shown.code == 130
     assert shown.out.splitlines()[0].endswith(": 1 running, 1 succeeded, 1 not submitted yet")
@@ -119,6 +122,7 @@ def test_ctrl_c_ends_the_run_and_shows_it_so_far(house: Path, cli: Cli, monkeypa
     ran = cli(*words, "--json")
     assert (ran.code, ran.json()["unfinished"], ran.json()["makespan_ms"]) == (130, 2, None)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_second_ctrl_c_ends_it_at_once(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
