@@ -7,7 +7,9 @@ more than its boot costs, and more than both cost while what runs ends on the la
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
@@ -101,11 +103,15 @@ class Oversized:
                     best = (price, kind.number, kind)
         return best and (best[0], best[2])
 
+    @cached_property
+    def _living(self) -> Counter[PoolName]:
+        """How many instances each pool has."""
+        return Counter(supply.pool for alike in self._snapshot.alike for supply in alike)
+
     def _room(self, kind: Kind) -> int:
         """How many of `kind` may take a large one's place. Where caps leave fewer places than the pool has instances, a
         large one is worth more than what it does: small ones would take the places of what a burst wants."""
-        living = sum(len(alike) for alike in self._snapshot.alike if alike[0].pool == kind.pool.name)
-        places = self._ledger.room(kind.pool, kind.profile, 0) - living
+        places = self._ledger.room(kind.pool, kind.profile, 0) - self._living[kind.pool.name]
         return min(self._pricing.room(kind), places)
 
 
