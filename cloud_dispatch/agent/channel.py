@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, Tuple  # noqa: UP035
 from urllib.parse import urlsplit
 
+from cloud_dispatch.agent.waiting import within
+
 #: A longer head or body is not an answer of ours.
 MOST_HEAD = 65_536
 MOST_BODY = 67_108_864
@@ -186,8 +188,7 @@ class Channel:
         """What is answered to a request of just this head. Unreachable when nothing is; cancelling it closes the
         connection.
 
-        A request made while another is out takes its place: that one's connection is closed. Cancelling alone is not
-        enough, because `wait_for` swallows a cancellation that comes in the moment in which the connection is made.
+        A request made while another is out takes its place: that one's connection is closed.
         """
         self._turn += 1
         turn = self._turn
@@ -210,14 +211,15 @@ class Channel:
     async def _connect(self) -> _Wire:
         endpoint = self._endpoint
         loop = asyncio.get_running_loop()
-        making = loop.create_connection(_Wire, endpoint.host, endpoint.port, ssl=endpoint.tls)
+        wire = _Wire()
+        making = loop.create_connection(lambda: wire, endpoint.host, endpoint.port, ssl=endpoint.tls)
         try:
-            transport, wire = await asyncio.wait_for(making, self._connect_s)
+            await within(self._connect_s, making)
             if endpoint.tls is not None and endpoint.fingerprint:
-                seen = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                seen = wire.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
                 check_pin(seen, endpoint.fingerprint)
-        except Unreachable:
-            transport.abort()
+        except (Unreachable, asyncio.CancelledError):
+            wire.abort()
             raise
         except (OSError, asyncio.TimeoutError, RuntimeError) as error:  # the last: no thread to look the name up
             place = "%s:%d" % (endpoint.host, endpoint.port)

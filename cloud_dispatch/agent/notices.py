@@ -15,6 +15,7 @@ from cloud_dispatch.agent import events
 from cloud_dispatch.agent.adapters import wall_ms
 from cloud_dispatch.agent.channel import Channel, Endpoint
 from cloud_dispatch.agent.identity import Config, NoticeSource
+from cloud_dispatch.agent.waiting import within
 
 #: Between two rounds of questions.
 PERIOD_S = 5.0
@@ -106,7 +107,7 @@ class Notices:
             if channel is None:
                 channel = self._channels[place] = Channel(Endpoint.parse(scheme + "://" + place), str)
             asking = channel.exchange("\r\n".join(lines).replace("{answer}", answer))
-            status, body = await asyncio.wait_for(asking, _ANSWER_S)
+            status, body = await within(_ANSWER_S, asking)
             answer = body.decode("utf-8", "replace").strip()
             if status != 200:
                 break

@@ -10,6 +10,7 @@ from typing import Callable, Dict  # noqa: UP035
 from cloud_dispatch.agent import VERSION
 from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 from cloud_dispatch.agent.identity import Config, Identity, explain_error
+from cloud_dispatch.agent.waiting import within
 from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import REGISTER_PATH, Policy, RegisterReply, RegisterRequest
 
@@ -42,7 +43,7 @@ async def register(
         while loop.time() < deadline and refusals < _MOST_REFUSALS:
             try:
                 asking = channel.request("POST", REGISTER_PATH, encode(request))
-                status, body = await asyncio.wait_for(asking, _ANSWER_S)
+                status, body = await within(_ANSWER_S, asking)
                 if status < 300:
                     reply = decode(RegisterReply, body)
                     return Identity(reply.instance, reply.token, reply.policy)

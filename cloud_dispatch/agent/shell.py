@@ -35,6 +35,7 @@ from cloud_dispatch.agent.succession import Succession
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.agent.trust import published
 from cloud_dispatch.agent.uploads import ChannelPool
+from cloud_dispatch.agent.waiting import within
 from cloud_dispatch.wire.codec import decode, encode
 from cloud_dispatch.wire.messages import AGENT_PATH, SYNC_PATH, Order, Program, Result, SyncReply, SyncRequest
 
@@ -312,7 +313,7 @@ class Shell:
         failure = ""
         try:
             asking = channel.request("GET", "%s?sha256=%s" % (AGENT_PATH, program.sha256), b"")
-            status, body = await asyncio.wait_for(asking, _PROGRAM_S)
+            status, body = await within(_PROGRAM_S, asking)
             if status >= 300:
                 raise Unreachable(explain_error(status, body))
             handover.keep(self.config.work_dir, program, body)

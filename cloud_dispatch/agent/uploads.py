@@ -11,6 +11,7 @@ from typing import Any, Callable, List, Optional, Tuple  # noqa: UP035
 
 from cloud_dispatch.agent.channel import Channel, Unreachable
 from cloud_dispatch.agent.logs import CHUNK_BYTES, LogStream
+from cloud_dispatch.agent.waiting import within
 from cloud_dispatch.wire.messages import LOGS_PATH
 
 #: Later bytes are gathered for so long, unless a full chunk waits.
@@ -44,7 +45,7 @@ class ChannelPool:
             channel = self._free.pop() if self._free else self._make()
             try:
                 asking = channel.request(method, path, body, "application/octet-stream", bearer)
-                return await asyncio.wait_for(asking, _ANSWER_S)
+                return await within(_ANSWER_S, asking)
             except asyncio.TimeoutError:
                 raise Unreachable("no answer within %d s" % _ANSWER_S) from None
             finally:
@@ -103,7 +104,7 @@ class LogUpload:
         waited_s = away_s = 0.0
         while not self.done.is_set() and not hurry() and waited_s < most_s and away_s < AWAY_S:
             try:
-                await asyncio.wait_for(self.done.wait(), _LINGER_STEP_S)
+                await within(_LINGER_STEP_S, self.done.wait())
             except asyncio.TimeoutError:  # noqa: PERF203
                 if in_contact() and self.unreachable:
                     away_s += _LINGER_STEP_S
@@ -158,7 +159,7 @@ class LogUpload:
         if stream.pending < CHUNK_BYTES and not stream.finished:
             self._news.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._news.wait(), GATHER_S)
+                await within(GATHER_S, self._news.wait())
 
     async def _go_back(self) -> bool:
         """Set the stream to where the dispatcher's part of the log ends, before `offset`, as it has lost the rest. An

@@ -23,6 +23,7 @@ from cloud_dispatch.agent.succession import Succession
 from cloud_dispatch.agent.timer import GuestTimer
 from cloud_dispatch.agent.transfers import ANSWER_S, ATTEMPTS, RETRY_FIRST_S, RETRY_MOST_S
 from cloud_dispatch.agent.uploads import ChannelPool
+from cloud_dispatch.agent.waiting import within
 from cloud_dispatch.simulation.attempts import VirtualAttempt
 from cloud_dispatch.simulation.conduct import FAILING, FLAKY
 from cloud_dispatch.simulation.loop import Group, VirtualLoop
@@ -309,7 +310,7 @@ class VirtualShell:
         for tried in range(ATTEMPTS):
             channel = VirtualChannel(self._body, self._group, self._bearer)
             try:
-                status, said = await asyncio.wait_for(channel.request(method, path, body, bearer=bearer), ANSWER_S)
+                status, said = await within(ANSWER_S, channel.request(method, path, body, bearer=bearer))
             except (Unreachable, TimeoutError):
                 status, said = 503, b""
             if status < 500:

@@ -99,14 +99,14 @@ async def test_who_is_killed_does_not_wait(tmp_path: Path) -> None:
 async def test_a_command_that_says_nothing_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once all was sent nothing is done until there is more; that goes gathered, in order, and the end at once."""
     waits = 0
-    timed = asyncio.wait_for
+    timed = uploads.within
 
     async def counted(*words: Any) -> Any:
         nonlocal waits
         waits += 1
         return await timed(*words)
 
-    monkeypatch.setattr(uploads.asyncio, "wait_for", counted)
+    monkeypatch.setattr(uploads, "within", counted)
     line = Line(200)
     upload = LogUpload(LogStream(str(tmp_path / "log"), 1 << 20), line, 1, 1)
     upload.stream.feed(b"one ")
