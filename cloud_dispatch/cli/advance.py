@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from cloud_dispatch.cli.session import messages, say, seconds
@@ -46,7 +46,8 @@ class _Seldom:
             self._last_s = now_s
             left_s = rest_s(now_s - self._began_s, (ended, self._tasks), (virtual_ms, self._span_ms))
             left = "" if left_s is None else f", {about(left_s * 1000)} left at this pace"
-            self._show(f"{about(virtual_ms)} simulated{left}", ended)
+            with suppress(OSError):  # nobody reads it any more, or the terminal is gone: the figures are still wanted
+                self._show(f"{about(virtual_ms)} simulated{left}", ended)
         return not self._interrupted()
 
 
@@ -59,28 +60,26 @@ def rest_s(took_s: float, *shares: tuple[int, int]) -> int | None:
 
 @contextmanager
 def _interruption() -> Iterator[Callable[[], bool]]:
-    """Gives whether Ctrl-C was typed, or SIGTERM came, meanwhile. The second one does what it always does, as does one
-    afterwards."""
+    """Gives whether Ctrl-C was typed, or SIGTERM came, meanwhile. A second one, of either, interrupts: what was taken
+    of the machine is given back. One afterwards does what it always does."""
     heard: list[int] = []
     # who has a signal ignored, or a way of his own with it, keeps that
     ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
     if threading.current_thread() is not threading.main_thread():
         ours = []
 
-    def restore() -> None:
-        for number in ours:
-            signal.signal(number, _USUAL[number])
-
     def note(number: int, _: object) -> None:
         heard.append(number)
-        restore()
+        for each in ours:
+            signal.signal(each, signal.default_int_handler)
 
     for number in ours:
         signal.signal(number, note)
     try:
         yield lambda: bool(heard)
     finally:
-        restore()
+        for number in ours:
+            signal.signal(number, _USUAL[number])
 
 
 @contextmanager
@@ -107,10 +106,15 @@ def _shown(tasks: int) -> Iterator[tuple[float, Callable[[str, int], None]]]:
 
     words = TextColumn("tasks ended, {task.description}")
     columns = (BarColumn(), MofNCompleteColumn(), words, TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
-        bar = progress.add_task(f"{about(0)} simulated", total=tasks)
+    progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
+    bar = progress.add_task(f"{about(0)} simulated", total=tasks)
 
-        def show(text: str, ended: int) -> None:
-            progress.update(bar, completed=ended, description=text, refresh=True)
+    def show(text: str, ended: int) -> None:
+        progress.update(bar, completed=ended, description=text, refresh=True)
 
+    progress.start()
+    try:
         yield _BAR_S, show
+    finally:
+        with suppress(OSError):
+            progress.stop()

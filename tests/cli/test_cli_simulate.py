@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import signal
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -125,17 +128,57 @@ def test_a_signal_ends_the_run_and_shows_it_so_far(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_second_ctrl_c_ends_it_at_once(house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does not want to see it so far need not wait for it."""
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_second_one_ends_it_at_once(house: Path, first: signal.Signals, second: signal.Signals) -> None:
+    """Who does not want to see it so far need not wait for it. Nothing of it stays on the machine, as it would where
+    SIGTERM did what it always does."""
+    program = f"""
+import signal, sys
+from pathlib import Path
+from cloud_dispatch.cli import advance, main
+from cloud_dispatch.simulation import disk
 
-    def twice(text: str) -> None:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+def twice(text):
+    signal.raise_signal({first:d})
+    signal.raise_signal({second:d})
 
+disk._MEMORY = Path("memory")
+advance._LINE_S, advance.say = 0.0, twice
+sys.argv[1:] = ["simulate", "tasks.jsonl", "--config", "config.toml"]
+main.main()
+"""
+    (house / "memory").mkdir()
+    ran = subprocess.run([sys.executable, "-c", program], cwd=house, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (130, "")
+    assert list((house / "memory").iterdir()) == []
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["a pipe", "a terminal"])
+def test_who_goes_away_while_it_says_how_far_it_is_spoils_nothing(
+    house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """The figures go elsewhere: they are whole, and no finding speaks of it; Ctrl-C still ends the run."""
+
+    class Gone(StringIO):
+        said = 0
+
+        def write(self, text: str) -> int:
+            self.said += 1
+            if self.said > 3:
+                raise OSError(errno.EIO, "gone")
+            return len(text)
+
+    words = ("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"), "--json")
+    whole, gone = cli(*words), Gone()
     monkeypatch.setattr(advance, "_LINE_S", 0.0)
-    monkeypatch.setattr(advance, "say", twice)
-    ran = cli("simulate", str(house / "tasks.jsonl"), "--config", str(house / "config.toml"))
-    assert (ran.code, ran.out) == (130, "")
+    monkeypatch.setattr(advance, "_BAR_S", 0.0)
+    monkeypatch.setattr(advance, "say", gone.write)
+    if terminal:
+        monkeypatch.setattr(advance, "messages", lambda: Console(file=gone, force_terminal=True, width=100))
+    ran = cli(*words)
+    assert gone.said > 4
+    assert (ran.code, ran.out) == (0, whole.out)
 
 
 def test_the_seed_decides_the_answer(house: Path, cli: Cli) -> None:
