@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
 
@@ -93,13 +94,12 @@ def run(arguments: Sequence[str]) -> int:
         result = needed(list(arguments), prog_name="cloud-dispatch", standalone_mode=False)
         sys.stdout.flush()  # what can't be written is told here, not by the interpreter as it ends
     except DispatchError as error:
-        print(f"cloud-dispatch: {error}", file=sys.stderr)
-        return code_of(error)
+        return _told(code_of(error), str(error))
     except (typer.Abort, KeyboardInterrupt):
-        print("cloud-dispatch: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _told(INTERRUPTED, "interrupted")
     except _UsageProblem as error:
-        error.show()  # type: ignore[attr-defined]
+        with suppress(OSError):
+            error.show()  # type: ignore[attr-defined]
         return USAGE
     except (BrokenPipeError, SystemExit) as end:
         # typer ends with 1 where the reader of a pipe has seen enough: a 1 of ours would say that tasks have failed
@@ -110,15 +110,20 @@ def run(arguments: Sequence[str]) -> int:
         if os.environ.get(DEBUG_KEY):
             raise
         place = "" if error.filename is None else f"{error.filename}: "
-        print(f"cloud-dispatch: {place}{error.strerror or error} ({DEBUG_KEY}=1 shows where)", file=sys.stderr)
-        return UNAVAILABLE
+        return _told(UNAVAILABLE, f"{place}{error.strerror or error} ({DEBUG_KEY}=1 shows where)")
     except Exception as error:
         if os.environ.get(DEBUG_KEY):
             raise
-        print(f"cloud-dispatch: internal error: {type(error).__name__}: {error}", file=sys.stderr)
-        print(f"This is a bug; {DEBUG_KEY}=1 shows where it happened.", file=sys.stderr)
-        return INTERNAL
+        where = f"This is a bug; {DEBUG_KEY}=1 shows where it happened."
+        return _told(INTERNAL, f"internal error: {type(error).__name__}: {error}\n{where}")
     return result if isinstance(result, int) else OK
+
+
+def _told(code: int, why: str) -> int:
+    """`code`, and why, for whoever hears it: it is the same where nobody does."""
+    with suppress(OSError):
+        print(f"cloud-dispatch: {why}", file=sys.stderr)
+    return code
 
 
 def _open_what_is_closed() -> None:
@@ -132,12 +137,13 @@ def _open_what_is_closed() -> None:
 
 
 def _drop_what_is_unwritten() -> None:
-    """Of the output, where nobody reads it or there is no room: the interpreter would try once more as it ends, say so
-    in words of its own, and end with a code of its own."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Of the output and what is said beside it, where nobody reads it or there is no room: the interpreter would try
+    once more as it ends, say so in words of its own, and end with a code of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def main() -> None:

@@ -93,6 +93,31 @@ def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this machine")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("config show --config nowhere", exitcodes.NOT_FOUND), ("config show --nope", exitcodes.USAGE)],
+)
+def test_what_nobody_can_be_told_ends_with_its_code(words: str, code: int) -> None:
+    """The interpreter has one of its own for that: 120, or the 1 of a task that failed."""
+    assert shell(words.split(), "").returncode == code
+    assert shell(words.split(), "2>/dev/full").returncode == code
+
+
+def test_what_was_said_to_nobody_fails_no_command() -> None:
+    """`cloud-dispatch ... 2>&1 >file | head -1`: what came of it is in the file."""
+    program = (
+        "import contextlib, sys\nfrom cloud_dispatch.cli import main, session\n"
+        "def run(words):\n    with contextlib.suppress(OSError):\n        session.say('so far')\n    return 0\n"
+        "main.run = run\nmain.main()"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        ended = subprocess.run([sys.executable, "-c", program], stderr=nobody, timeout=60, env=buffered())
+    assert ended.returncode == exitcodes.OK
+
+
 @pytest.mark.parametrize("words", ["config show --effective --json", "config check", "--version"])
 def test_a_reader_that_has_seen_enough_is_no_failure_of_tasks(configuration: Path, words: str) -> None:
     """`cloud-dispatch ... | head -1`: a code of its own and no word, be it a lot or a line that is written."""
