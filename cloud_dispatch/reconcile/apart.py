@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cloud_dispatch.domain.durations import format_duration
 from cloud_dispatch.domain.ids import ProfileName
+from cloud_dispatch.domain.instance import Instance
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.obstacle import Obstacle
 from cloud_dispatch.planner.snapshot import Blocked
@@ -30,15 +31,18 @@ MINUTE_MS = 60_000
 def apart_ms(asked_ms: int, made_ms: int, now_ms: int) -> int:
     """By how much the dispatcher's clock is ahead of the provider's, at least, where a VM that was asked for at
     `asked_ms` of the former was made at `made_ms` of the latter and known of at `now_ms`; negative where it is behind,
-    0 where neither is known. Nothing is where it was set back in between."""
-    if now_ms < asked_ms:
-        return 0
+    0 where neither is known."""
     return min(now_ms - made_ms, 0) or max(asked_ms - made_ms, 0)
 
 
-def heard(context: Context, profile: ProfileName, asked_ms: int, vms: Collection[Vm]) -> None:
-    """A provider has told, for the first time, of `vms`, which were asked for at `asked_ms`."""
-    now, view = context.clock.now(), context.view(profile)
+def heard(context: Context, row: Instance, vms: Collection[Vm]) -> None:
+    """A provider has told, for the first time, of `vms`, which were asked for together, one of them for `row`.
+
+    The clock may have been set since, or have stood still: when that was is the earlier of what it said then, and what
+    is reckoned back from now. Where a dispatcher before this one asked, it may have been whenever."""
+    profile, now, monotonic_ms = row.profile, context.clock.now(), context.clock.monotonic()
+    asked, view = context.contacts.of(row.id, monotonic_ms).asked_ms, context.view(profile)
+    asked_ms = 0 if asked is None else min(row.intended_ms, now - (monotonic_ms - asked))
     found = [apart_ms(asked_ms, vm.created_ms, now) for vm in vms if vm.created_ms]
     if not found:
         return

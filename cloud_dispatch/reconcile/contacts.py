@@ -21,6 +21,7 @@ class Contact:
     """Times are monotonic milliseconds, those `since` when wall milliseconds."""
 
     heard_ms: int
+    asked_ms: int | None = None  # when this dispatcher asked for its VM
     answered: bool = False  # it has used an answer of this dispatcher, whose lease it goes by
     incarnation: str = ""
     asks_end: bool = False

@@ -261,6 +261,9 @@ class Launcher:
             unmade = errors.InvalidRequest(f"the launch could not be prepared: {error}")
             await self._answered(batch, batch.instances, LaunchResult((), unmade))
             return
+        for slot in batch.instances:
+            asked_ms = self._c.clock.monotonic()
+            self._c.contacts.of(slot.id, asked_ms).asked_ms = asked_ms
         try:
             async with asyncio.timeout(self._c.settings.timing.call_timeout_ms / 1000):
                 result = await provider.launch(request)
@@ -373,7 +376,7 @@ class Launcher:
             self._c.note_all("instance.booting", {one.instance: f"VM {one.fields['vm']}" for one in changes})
             break
         self._c.heeded.seen(result.vms, self._c.clock.monotonic(), 0)
-        apart.heard(self._c, instances[0].profile, instances[0].intended_ms, result.vms)
+        apart.heard(self._c, instances[0], result.vms)
         self._c.wake()
         return unbound
 

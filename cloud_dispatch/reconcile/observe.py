@@ -139,7 +139,7 @@ class Observer:
         if row is not None:
             event = _E.BOUND if row.state is _S.LAUNCHING else None
             if not row.vm:
-                apart.heard(self._c, row.profile, row.intended_ms, (vm,))
+                apart.heard(self._c, row, (vm,))
             launched = row.launched_ms or vm.created_ms or self._c.clock.now()
             await self._c.apply(instance, event, vm=vm.id, launched_ms=launched, zone=vm.zone or row.zone)
             now = self._c.store.instances().get(instance)

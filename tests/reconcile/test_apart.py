@@ -17,8 +17,8 @@ from cloud_dispatch.domain.pool import EndRules, Pool
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.plan import Launch
-from cloud_dispatch.provider.errors import CapacityUnavailable
-from cloud_dispatch.provider.spi import HardEnd
+from cloud_dispatch.provider.errors import CapacityUnavailable, InDoubt
+from cloud_dispatch.provider.spi import HardEnd, LaunchRequest, LaunchResult
 from cloud_dispatch.reconcile import apart, explain
 from cloud_dispatch.reconcile.apart import AGAIN_MS, apart_ms
 from cloud_dispatch.spend.budget import Budget
@@ -252,6 +252,51 @@ async def test_what_has_its_hard_end_before_it_has_booted_is_not_launched(
         assert ("before it has booted" in str((await w.fleet.explain_task(task))["reasons"])) is (vms == 1)
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["answered late", "found by a listing"])
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [(5 * MINUTE, 0, ""), (70 * MINUTE, 0, ""), (0, 70 * MINUTE, ""), (70 * MINUTE, 5 * MINUTE, "5m ahead")],
+    ids=["set right", "set back by more than it took", "set forward, or a machine that slept", "still wrong"],
+)
+async def test_a_clock_that_is_set_during_a_launch_raises_no_false_alarm(
+    tmp_path: Path, before: int, after: int, words: str, lost: bool
+) -> None:
+    """The VM, which was asked for ten minutes ago, tells what is so whichever clock is right."""
+    ours = Ours()
+    ours.ahead_ms = before
+    async with world(tmp_path, clock=ours, pool=Pool(POOL, (LOCAL,), minimum=1)) as w:
+        launch, w.cloud.clock = w.cloud.launch, Theirs(ours)
+
+        async def slow(request: LaunchRequest) -> LaunchResult:
+            result = await launch(request)
+            ours.ms += 10 * MINUTE
+            ours.ahead_ms = after
+            if lost:
+                raise InDoubt("no answer")
+            return result
+
+        w.cloud.launch = slow  # type: ignore[method-assign]
+        await w.passes(4)
+        assert [row.vm != "" for row in w.rows] == [True]
+        assert [words in said for said in apart.words(w.context)] == [True] * bool(words)
+
+
+async def test_a_launch_of_a_dispatcher_before_this_one_tells_only_of_a_clock_that_is_behind(tmp_path: Path) -> None:
+    """How that one's stood is not known: a machine that boots may have set it since."""
+    ours = Ours()
+    for ahead_ms, told in ((0, 0), (-70 * MINUTE, 1)):
+        async with world(tmp_path / str(told), clock=ours, pool=Pool(POOL, (LOCAL,), minimum=1)) as w:
+            ours.ahead_ms, w.cloud.clock, w.cloud.lose_reply = 5 * MINUTE, Theirs(ours), True
+            await w.passes(1)
+            (row,) = w.rows
+            assert row.vm == ""
+            w.context.contacts.keep_only(set())  # as a dispatcher has none at its start
+            ours.ahead_ms = ahead_ms
+            await w.passes(3)
+            assert [row.vm != "" for row in w.rows] == [True]
+            assert len(apart.words(w.context)) == told
+
+
 async def test_a_launch_that_was_not_answered_tells_as_well(tmp_path: Path) -> None:
     """By the listing that finds its VM."""
     ours = Ours()
@@ -270,7 +315,8 @@ async def test_a_launch_that_was_not_answered_tells_as_well(tmp_path: Path) -> N
         (1_000, 1_000, 1_000, 0),
         (1_000, 400, 2_000, 600),
         (1_000, 2_600, 2_000, -600),
-        (9_000, 400, 2_000, 0),  # set back since it was asked for
+        (0, 400, 2_000, 0),  # nobody knows when it was asked for
+        (0, 2_600, 2_000, -600),
     ],
 )
 def test_how_far_apart_they_are(asked: int, made: int, now: int, by: int) -> None:
