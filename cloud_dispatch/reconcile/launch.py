@@ -188,6 +188,7 @@ class Launcher:
         refused = []
         for batch, answer in zip(batches, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(answer, OverBudget):
+                apart.untold(self._c, batch.pool, batch.offering.profile)
                 self._c.failures.unaffordable(batch.offering, answer.message, now)
             elif isinstance(answer, BaseException):
                 raise answer

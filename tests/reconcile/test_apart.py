@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from cloud_dispatch.domain.errors import OverBudget
 from cloud_dispatch.domain.ids import PoolName, ProfileName
 from cloud_dispatch.domain.money import Amount, Rate
 from cloud_dispatch.domain.offering import InstanceType
@@ -181,6 +182,22 @@ async def test_a_trial_of_which_no_vm_came_is_not_waited_for(tmp_path: Path) -> 
             await w.loop._launcher.launch([Launch(POOL, offering(), 2, "test", ())])
             await w.context.calls.settle()
             assert len(w.cloud.vms) == vms
+
+
+async def test_a_trial_that_a_limit_refuses_as_it_is_stored_is_not_waited_for(tmp_path: Path) -> None:
+    """Somebody else has spent what was left since it was prepared."""
+    async with wrong(tmp_path, 70 * MINUTE, HOURLY) as w:
+        w.clock.ms += AGAIN_MS
+        intend, w.store.intend = w.store.intend, refuse  # type: ignore[method-assign]
+        for vms in (1, 2):
+            await w.loop._launcher.launch([Launch(POOL, offering(), 2, "test", ())])
+            await w.context.calls.settle()
+            assert len(w.cloud.vms) == vms
+            w.store.intend = intend  # type: ignore[method-assign]
+
+
+async def refuse(*_: object) -> None:
+    raise OverBudget("nothing is left")
 
 
 async def test_what_is_launched_freely_lets_nothing_else_be_tried(tmp_path: Path) -> None:
