@@ -84,6 +84,7 @@ def study(
                 profile, account, _until(horizon_ms, made.prices), bound.caps, section.driver, profile in unkept
             )
         )
+    told += _unheeded(wishes.spot, sellers) if spotted else []
     machines = _machines(config, offers, sellers, caps)
     items = _possible(workload, machines, told)
     told += [*_outliving(config, items, machines), *_late_boots(config, offers, sellers)]
@@ -111,6 +112,23 @@ def study(
     told.append(f"the run ends {format_duration(wishes.patience_ms)} after the last submission, whatever is left to do")
     misfits = sum(item.count for item in workload.items) - sum(item.count for item in items)
     return Study(scenario, tuple(told), misfits)
+
+
+def _unheeded(trace: Iterable[SpotPrice], sellers: Mapping[ProfileName, SimulatedProfile]) -> list[str]:
+    """What of a trace says nothing of anything that is sold: its names may be those of another region."""
+    known = {(sold.type.name, zone)
+             for seller in sellers.values() for sold in seller.account.sells if sold.spot_rate is not None
+             for zone in ("", *sold.zones)}  # fmt: skip
+    asked = {(price.type, price.zone) for price in trace}
+    names = [f"{kind}/{zone}" if zone else kind for kind, zone in sorted(asked - known)]
+    if not names:
+        return []
+    more = f" and {len(names) - _SHOWN_MISFITS} more" if len(names) > _SHOWN_MISFITS else ""
+    text = (
+        f"{len(names)} of the {len(asked)} types and zones of the trace of spot prices have no effect, for no profile"
+        f" sells them there on the spot market: {', '.join(names[:_SHOWN_MISFITS])}{more}"
+    )
+    return [text]
 
 
 def _reaper_period_ms(offered: Offered) -> int:

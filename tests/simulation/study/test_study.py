@@ -217,6 +217,23 @@ def test_spot_prices_that_nobody_pays_are_not_told(tmp_path: Path) -> None:
     assert any("spot prices of here follow the trace" in text for text in asked(rented, work, spot=trace).assumptions)
 
 
+def test_what_of_a_trace_speaks_of_nothing_that_is_sold_is_told(tmp_path: Path) -> None:
+    """A type that is written otherwise, or a zone of another region: who compares prices has compared nothing."""
+    known = SpotPrice(0, "vm.2", "", Rate(1_800_000_000))
+    others = [replace(known, type="VM.2"), replace(known, at_ms=60_000, type="VM.2"), replace(known, zone="mars")]
+    settings, work = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]'), [WorkItem(0, ONE, 1_000)]
+    sold = [known, replace(known, zone="local")]
+    (told,) = (text for text in asked(settings, work, spot=(*sold, *others)).assumptions if "no effect" in text)
+    assert told == (
+        "2 of the 4 types and zones of the trace of spot prices have no effect, for no profile sells them there on the"
+        " spot market: VM.2, vm.2/mars"
+    )
+    many = [replace(known, type=f"type{number}") for number in range(7)]
+    (text,) = (text for text in asked(settings, work, spot=many).assumptions if "no effect" in text)
+    assert text.endswith("type0, type1, type2, type3, type4 and 2 more")
+    assert not any("no effect" in text for text in asked(settings, work, spot=sold).assumptions)
+
+
 def test_a_trace_longer_than_the_run_does_not_lengthen_it(tmp_path: Path) -> None:
     """Prices past the end of the run are left out, and the last one within holds to the end."""
     settings = config(tmp_path, profile="spot_discount = 0", pool='markets = ["spot"]')
