@@ -96,7 +96,9 @@ class Oversized:
         labels = tuple(sorted({label for shape in supply.shapes for label in shape.labels}))
         best: tuple[int, int, Kind] | None = None
         for kind in self._catalogue.shelf(labels).front:
-            if kind.rate is not None and all(kind.serves(need) and fit_empty(kind.room, need) for need in needs):
+            if kind.rate is None or not _is_smaller(kind, supply):
+                continue
+            if all(kind.serves(need) and fit_empty(kind.room, need) for need in needs):
                 count = _holding_half(kind, supply)
                 price = count * kind.rate * kind.weight() // EVEN
                 if 0 < count <= self._room(kind) and (best is None or (price, kind.number) < best[:2]):
@@ -113,6 +115,14 @@ class Oversized:
         large one is worth more than what it does: small ones would take the places of what a burst wants."""
         places = self._ledger.room(kind.pool, kind.profile, 0) - self._living[kind.pool.name]
         return min(self._pricing.room(kind), places)
+
+
+def _is_smaller(kind: Kind, supply: Supply) -> bool:
+    """Whether it has less of something than `supply`, and more of nothing. One of the same size costs less on one day
+    and more on another: it would be rented, and left again, for as long as prices move."""
+    had = supply.machine.capacity
+    pairs = list(zip(kind.room, (had.cpus_milli, had.memory, had.disk, had.gpus), strict=False))
+    return all(have <= had for have, had in pairs) and any(have < had for have, had in pairs)
 
 
 def _holding_half(kind: Kind, supply: Supply) -> int:

@@ -151,7 +151,10 @@ def _oversized(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
         for rented in snapshot.offerings
         if other.admits(rented) and rented.rate is not None and row.rate is not None and rented.rate < row.rate
     ]
-    if not any(all(room_for(machine, Load(), shape, 1) for shape in row.shapes) for machine in machines):
+    smaller = [
+        one for one in machines if one.capacity.fits(row.machine.capacity) and one.capacity != row.machine.capacity
+    ]
+    if not any(all(room_for(machine, Load(), shape, 1) for shape in row.shapes) for machine in smaller):
         yield f"{row.instance} is drained for its size, and nothing cheaper runs what it does"
 
 

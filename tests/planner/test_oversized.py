@@ -35,6 +35,7 @@ LARGE = offering("large", 16, 64, 800)
 HALF = offering("half", 8, 32, 400)
 SMALL = offering("small", 1, 4, 50)
 SOLD = (SMALL, HALF, LARGE)
+DAY = 24 * 60 * MINUTE
 ELSEWHERE = (replace(SMALL, profile=GCP), LARGE)
 
 
@@ -74,6 +75,10 @@ def test_where_places_are_scarce_it_stays(caps: int, goes: bool) -> None:
         (replace(half_used(), state=S.OUT_OF_CONTACT), {}),
         (half_used(), {"items": [demand(shape(9), 1)]}),
         (half_used(), {"offerings": (LARGE,)}),
+        (half_used(for_ms=DAY), {"offerings": (replace(LARGE, rate=Rate(700_000_000)),)}),
+        (half_used(for_ms=DAY), {"offerings": (replace(LARGE, zone="b", rate=Rate(700_000_000)), LARGE)}),
+        (half_used(for_ms=DAY), {"offerings": (offering("alike", 16, 64, 700), LARGE)}),
+        (half_used(for_ms=DAY), {"offerings": (offering("other", 8, 65, 300), LARGE)}),
         (half_used(), {"blocked": tuple(Blocked(AWS, NOW + 1, "sold out", type=t) for t in ("small", "half"))}),
         (half_used(), {"caps": Caps(instances=2)}),
         (half_used(), {"caps": Caps(vcpus=18), "offerings": (HALF, LARGE)}),
@@ -87,7 +92,8 @@ def test_where_places_are_scarce_it_stays(caps: int, goes: bool) -> None:
         (half_used(shapes=(shape(), shape(memory=33))), {}),
     ],
     ids=[
-        "was used", "too short", "long task", "held", "no price", "silent", "wanted", "nothing smaller", "sold out",
+        "was used", "too short", "long task", "held", "no price", "silent", "wanted", "nothing smaller",
+        "cheaper than it was", "cheaper in a zone", "cheaper and as large", "more memory", "sold out",
         "cap", "cap on vcpus", "no timeout", "minimum", "target", "profile silent", "unknowns", "stopped",
         "asked for by its type", "one task needs it",
     ],
