@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloud_dispatch.cli.options import ConfigFile, Json
-from cloud_dispatch.cli.session import connect, pause, say, seconds
+from cloud_dispatch.cli.session import connect, json_text, pause, say, seconds
 from cloud_dispatch.cli.waits import say_away
 from cloud_dispatch.domain.errors import NotFound, Unavailable
 
@@ -111,4 +110,4 @@ def _write(task: int, chunk: LogChunk, as_json: bool) -> None:
         "complete": chunk.complete,
         "text": chunk.body.decode("utf-8", "replace"),
     }
-    print(json.dumps(piece, ensure_ascii=False), flush=True)
+    print(json_text(piece), flush=True)

@@ -7,6 +7,7 @@ only the one that a command line needs is loaded, since to make all commands tak
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -136,6 +137,14 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(number, mode))
 
 
+def _write_what_can_be() -> None:
+    """A character that the output's encoding does not have is written as what it is in Python: a command is not lost
+    for it, which may have worked for an hour. Standard error is so anyway."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and out.errors == "strict":
+        out.reconfigure(errors="backslashreplace")
+
+
 def _drop_what_is_unwritten() -> None:
     """Of the output and what is said beside it, where nobody reads it or there is no room: the interpreter would try
     once more as it ends, say so in words of its own, and end with a code of its own."""
@@ -150,6 +159,7 @@ def main() -> None:
     """Entry point of the console script."""
     collector.spare()
     _open_what_is_closed()
+    _write_what_can_be()
     try:
         code = run(sys.argv[1:])
     finally:

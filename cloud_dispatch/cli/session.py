@@ -84,10 +84,16 @@ def pause(for_s: float) -> None:
     time.sleep(for_s)
 
 
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """`value` for standard output: what its encoding may not have is in JSON's own escapes."""
+    whole = (sys.stdout.encoding or "utf-8").lower() == "utf-8"
+    return json.dumps(value, indent=indent, ensure_ascii=not whole)
+
+
 def emit(value: Any, as_json: bool, render: Callable[[], None]) -> None:
     """A command's result: `value` as one JSON document, or what `render` prints."""
     if as_json:
-        print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+        print(json_text(value, indent=2), flush=True)
     else:
         render()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -91,6 +92,25 @@ def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
     assert ended.returncode == exitcodes.UNAVAILABLE
     assert ended.stderr.startswith("cloud-dispatch: No space left on device")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_an_output_that_has_not_every_character_loses_no_figures(configuration: Path, encoding: str) -> None:
+    """As in a locale that is none of UTF-8: bars, and names that are somebody's. JSON is the same to who reads it."""
+    name = "ä\N{EURO SIGN}\N{ROCKET}.csv"
+    (configuration.parent / name).write_text("submit,run\n0,60\n")
+    words = ["simulate", name, "--config", str(configuration)]
+    shown, parsed = (
+        subprocess.run(
+            [*COMMAND, *words, *more], cwd=configuration.parent, capture_output=True, timeout=60,
+            env={**buffered(), "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        )
+        for more in ([], ["--json"])
+    )  # fmt: skip
+    assert (shown.returncode, shown.stderr) == (exitcodes.OK, b"")
+    assert shown.stdout.startswith(name.encode(encoding, "backslashreplace") + b": 1 succeeded")
+    assert (parsed.returncode, parsed.stderr) == (exitcodes.OK, b"")
+    assert json.loads(parsed.stdout.decode(encoding))["workload"]["origin"] == name
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this machine")
