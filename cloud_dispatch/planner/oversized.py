@@ -3,26 +3,31 @@
 Small tasks that keep coming would keep it alive for ever, and it is paid for as a whole. Nobody knows for how long they
 will come: for as long again as they have is what is counted with. So what a smaller one saves in that time has to be
 more than its boot costs, and more than both cost while what runs ends on the larger one.
+
+Nothing is rented before something waits, so that a smaller one has to be sure to be had then. It is not where it failed
+when it was last tried; nor where something else did that costs so little that the price factor forbids what is left.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.caps import Ledger
-from cloud_dispatch.planner.catalogue import Catalogue, Kind
+from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, fit_empty
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Drain
 from cloud_dispatch.planner.preempted import EVEN
 from cloud_dispatch.planner.pricing import Pricing
-from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply
+from cloud_dispatch.planner.scopes import Scopes
+from cloud_dispatch.planner.snapshot import Blocked, DemandItem, Snapshot, Supply
 
 _S = InstanceState
 _LEAVING = (_S.DRAINING, _S.DRAINED)
@@ -94,16 +99,39 @@ class Oversized:
         what they cost. Where VMs are preempted that is what work costs there."""
         needs = [Need(-1 - number, DemandItem(shape, 1)) for number, shape in enumerate(supply.shapes)]
         labels = tuple(sorted({label for shape in supply.shapes for label in shape.labels}))
+        shelf = self._catalogue.shelf(labels)
+        at_most = self._at_most(shelf, needs)
         best: tuple[int, int, Kind] | None = None
-        for kind in self._catalogue.shelf(labels).front:
-            if kind.rate is None or not _is_smaller(kind, supply):
+        # what the front leaves out is covered by what is cheaper, which may have failed
+        for kind in shelf.kinds if self._snapshot.failed else shelf.front:
+            if kind.rate is None or not _is_smaller(kind, supply) or self._has_failed(kind):
                 continue
-            if all(kind.serves(need) and fit_empty(kind.room, need) for need in needs):
+            if kind.rate <= at_most.get(kind.pool.name, kind.rate) and _runs(kind, needs):
                 count = _holding_half(kind, supply)
                 price = count * kind.rate * kind.weight() // EVEN
                 if 0 < count <= self._room(kind) and (best is None or (price, kind.number) < best[:2]):
                     best = (price, kind.number, kind)
         return best and (best[0], best[2])
+
+    def _at_most(self, shelf: Shelf, needs: Sequence[Need]) -> Mapping[PoolName, int]:
+        """What may be paid beside what can't be had now, or failed, of what runs any of `needs`, by pool."""
+        found: dict[PoolName, int] = {}
+        unsure = chain(shelf.dimmed, filter(self._has_failed, shelf.kinds))
+        for kind in unsure if self._snapshot.failed or shelf.dimmed else ():
+            listed = self._pricing.listed(kind)
+            if listed is not None and any(_runs(kind, (need,)) for need in needs):
+                pool = kind.pool
+                most = listed * pool.price_factor_percent // 100
+                found[pool.name] = min(found.get(pool.name, most), most)
+        return found
+
+    def _has_failed(self, kind: Kind) -> bool:
+        """Whether what would be launched of `kind` did not come about when it was last tried."""
+        return bool(self._failed.of(kind.stock.first))
+
+    @cached_property
+    def _failed(self) -> Scopes[Blocked]:
+        return Scopes(self._snapshot.failed)
 
     @cached_property
     def _living(self) -> Counter[PoolName]:
@@ -115,6 +143,10 @@ class Oversized:
         large one is worth more than what it does: small ones would take the places of what a burst wants."""
         places = self._ledger.room(kind.pool, kind.profile, 0) - self._living[kind.pool.name]
         return min(self._pricing.room(kind), places)
+
+
+def _runs(kind: Kind, needs: Iterable[Need]) -> bool:
+    return all(kind.serves(need) and fit_empty(kind.room, need) > 0 for need in needs)
 
 
 def _is_smaller(kind: Kind, supply: Supply) -> bool:

@@ -224,6 +224,7 @@ class Snapshot:
     launched or ended there; `problems` says why, where something went wrong. `unknowns`: whether any instance is still
     unknown after a start (nothing is ended then for want of work). `stop`: what is stopped for the whole deployment.
     `boots_excused_ms`: no boot is late before then. `preemptions`: what was seen of them, where there were any.
+    `failed`: what did when it was last tried, and may be tried again.
     """
 
     now_ms: int
@@ -246,6 +247,7 @@ class Snapshot:
     boots_excused_ms: int = 0
     foreign: tuple[Foreign, ...] = ()
     preemptions: tuple[Preemptions, ...] = ()
+    failed: tuple[Blocked, ...] = ()
 
     @cached_property
     def drivers(self) -> dict[ProfileName, str]:

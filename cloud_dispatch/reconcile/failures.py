@@ -6,6 +6,9 @@ minutes, and to ask costs a call. What takes time to fail, a boot, has that time
 can be repeated. While a block holds the same news again, of launches made before it, adds
 nothing. A success ends the doubling: a launch that of refusals, a registration that of failed boots; neither says
 anything of the other. What only an operator can mend is asked again as soon as he says that he has.
+
+What was refused, or did not boot, when it was last tried is not counted on for a day, unless it succeeds: it is
+tried again where something waits, but nothing that runs is given up for it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ MINUTE = 60_000
 LONGEST_MS = 60 * MINUTE
 #: Of capacity. Where nothing else does for the work, it waits for the next question.
 LONGEST_FOR_CAPACITY_MS = 15 * MINUTE
+#: How long nobody counts on what failed when it was last tried.
+WARY_MS = 24 * 60 * MINUTE
 #: How long a refusal by a budget is good for.
 MONEY_MS = 20_000
 #: How long it is good for that so many boot that no more may, should none of them register.
@@ -32,6 +37,8 @@ BOOTING_MS = 60_000
 
 #: Refusals that time does not mend.
 _MENDABLE = (errors.CredentialsRejected, errors.InvalidRequest, errors.QuotaExceeded)
+#: Those that speak of what was asked for, not of the call.
+_TELLING = (errors.CapacityUnavailable, errors.InvalidRequest, errors.QuotaExceeded)
 
 
 class _Kind(enum.Enum):
@@ -56,6 +63,7 @@ class _Entry:
     length_ms: int
     forget_ms: int
     mendable: bool = False  # by an operator, if at all
+    wary_ms: int = 0  # until when nobody counts on it
 
 
 class FailureMemory:
@@ -71,14 +79,17 @@ class FailureMemory:
         reason = f"{type(error).__name__}: {error.message}"
         longest = LONGEST_FOR_CAPACITY_MS if isinstance(error, errors.CapacityUnavailable) else LONGEST_MS
         mendable = isinstance(error, _MENDABLE)
+        wary_ms = WARY_MS if isinstance(error, _TELLING) else 0
         return self._remember(
-            _Kind.LAUNCH, offering, scope, length, reason, now_ms, mendable=mendable, longest_ms=longest
-        )
+            _Kind.LAUNCH, offering, scope, length, reason, now_ms, mendable=mendable, longest_ms=longest,
+            wary_ms=wary_ms,
+        )  # fmt: skip
 
     def boot_failed(self, offering: Offering, reason: str, now_ms: int, took_ms: int) -> Blocked:
         """Remember that a VM of `offering` never registered, which took `took_ms` from its launch to be known."""
         scope = _alone(offering)
-        return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, f"boot failed: {reason}", now_ms, took_ms)
+        reason = f"boot failed: {reason}"
+        return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, reason, now_ms, took_ms, wary_ms=WARY_MS)
 
     def unaffordable(
         self, offering: Offering, reason: str, now_ms: int, *, pool: str = "", from_rate: int = 0
@@ -133,7 +144,7 @@ class FailureMemory:
         """A block that holds is kept, as later news than the launch it may have followed; it is just not remembered."""
         for entry in self._entries.values():
             if entry.kind is kind and entry.blocked.covers(offering):
-                entry.forget_ms = entry.blocked.until_ms
+                entry.forget_ms = entry.wary_ms = entry.blocked.until_ms
 
     def blocked(self, now_ms: int) -> tuple[Blocked, ...]:
         """What is blocked now. What would be for longer than its block is long was remembered while the clock was
@@ -141,9 +152,14 @@ class FailureMemory:
         self._entries = {
             key: entry
             for key, entry in self._entries.items()
-            if entry.forget_ms > now_ms and entry.blocked.until_ms <= now_ms + entry.length_ms + CLOCKS_MS
+            if max(entry.forget_ms, entry.wary_ms) > now_ms
+            and entry.blocked.until_ms <= now_ms + entry.length_ms + CLOCKS_MS
         }
         return tuple(entry.blocked for entry in self._entries.values() if entry.blocked.until_ms > now_ms)
+
+    def failed(self, now_ms: int) -> tuple[Blocked, ...]:
+        """What is blocked no more, and has not succeeded since."""
+        return tuple(e.blocked for e in self._entries.values() if e.blocked.until_ms <= now_ms < e.wary_ms)
 
     def covers(self, offering: Offering, now_ms: int, pool: Pool | None = None) -> bool:
         """Whether `offering` is not tried now: for `pool`, else for any."""
@@ -155,7 +171,7 @@ class FailureMemory:
     def _remember(
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
         took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0, mendable: bool = False,
-        longest_ms: int = LONGEST_MS,
+        longest_ms: int = LONGEST_MS, wary_ms: int = 0,
     ) -> Blocked:  # fmt: skip
         key = (kind, offering.profile, scope, template, pool)
         before = self._entries.get(key)
@@ -181,7 +197,8 @@ class FailureMemory:
             from_rate=from_rate,
             obstacle=_OBSTACLES[kind],
         )
-        self._entries[key] = _Entry(kind, blocked, length_ms, blocked.until_ms + length_ms + took_ms, mendable)
+        forget_ms = blocked.until_ms + length_ms + took_ms
+        self._entries[key] = _Entry(kind, blocked, length_ms, forget_ms, mendable, now_ms + wary_ms)
         return blocked
 
 

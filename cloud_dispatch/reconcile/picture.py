@@ -74,6 +74,7 @@ def take(context: Context, sources: Sequence[DemandSource]) -> Snapshot:
             *restored.blocked(context, now),
             *apart.blocked(context, now),
         ),
+        failed=context.failures.failed(now),
         silent=tuple(name for name in settings.providers if _is_silent(context, name)),
         problems=tuple((name, view.trouble) for name, view in context.profiles.items() if view.trouble),
         max_batch=tuple((name, provider.traits.most_slots) for name, provider in settings.providers.items()),

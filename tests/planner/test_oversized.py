@@ -80,6 +80,9 @@ def test_where_places_are_scarce_it_stays(caps: int, goes: bool) -> None:
         (half_used(for_ms=DAY), {"offerings": (offering("alike", 16, 64, 700), LARGE)}),
         (half_used(for_ms=DAY), {"offerings": (offering("other", 8, 65, 300), LARGE)}),
         (half_used(), {"blocked": tuple(Blocked(AWS, NOW + 1, "sold out", type=t) for t in ("small", "half"))}),
+        (half_used(for_ms=DAY), {"blocked": (Blocked(AWS, NOW + 1, "sold out", type="small"),)}),
+        (half_used(), {"failed": tuple(Blocked(AWS, NOW, "sold out", type=t) for t in ("small", "half"))}),
+        (half_used(for_ms=DAY), {"failed": (Blocked(AWS, NOW, "sold out", type="small"),)}),
         (half_used(), {"caps": Caps(instances=2)}),
         (half_used(), {"caps": Caps(vcpus=18), "offerings": (HALF, LARGE)}),
         (half_used(), {"pools": [pool(end=EndRules(idle_ms=0))]}),
@@ -94,7 +97,8 @@ def test_where_places_are_scarce_it_stays(caps: int, goes: bool) -> None:
     ids=[
         "was used", "too short", "long task", "held", "no price", "silent", "wanted", "nothing smaller",
         "cheaper than it was", "cheaper in a zone", "cheaper and as large", "more memory", "sold out",
-        "cap", "cap on vcpus", "no timeout", "minimum", "target", "profile silent", "unknowns", "stopped",
+        "too dear beside what is sold out", "was sold out", "too dear beside what was sold out", "cap",
+        "cap on vcpus", "no timeout", "minimum", "target", "profile silent", "unknowns", "stopped",
         "asked for by its type", "one task needs it",
     ],
 )  # fmt: skip
@@ -103,6 +107,19 @@ def test_it_stays(one: Supply, rest: dict[str, Any]) -> None:
     values: dict[str, Any] = {"offerings": SOLD, **rest}
     beside = instance(1, SMALL, S.BUSY, load=busy(shape(), 1), stays=busy(shape(), 1))
     assert drained(plan(snapshot(values.pop("items", ()), supply=[one, beside], **values))) == {}
+
+
+@pytest.mark.parametrize("how", ["blocked", "failed"])
+@pytest.mark.parametrize(("price", "goes"), [(75, True), (76, False)])
+def test_what_is_left_where_the_cheapest_can_not_be_had(price: int, goes: bool, how: str) -> None:
+    """What costs no more than the price factor over it will be rented when something waits, and only that. What did not
+    come of another profile says nothing."""
+    sold = (SMALL, offering("next", 1, 4, price), LARGE)
+    gone = {how: (Blocked(AWS, NOW + (how == "blocked"), "sold out", type="small"),)}
+    found = plan(snapshot(supply=[half_used(for_ms=DAY)], offerings=sold, **gone))
+    assert bool(drained(found)) is goes
+    other = {how: (Blocked(GCP, NOW + (how == "blocked"), "sold out", type="small"),)}
+    assert drained(plan(snapshot(supply=[half_used()], offerings=sold, **other))) != {}
 
 
 def test_it_has_to_be_worth_the_boot_and_what_both_cost_meanwhile() -> None:

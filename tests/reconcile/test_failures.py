@@ -12,6 +12,8 @@ from cloud_dispatch.provider import errors
 from cloud_dispatch.reconcile.failures import LONGEST_MS, FailureMemory
 from tests.reconcile.examples import offering
 
+DAY = 24 * 60 * 60_000
+
 
 def test_capacity_blocks_just_the_type_zone_and_market_it_speaks_of() -> None:
     """Spot running out says nothing of on demand, nor of the next zone."""
@@ -113,6 +115,42 @@ def test_a_machine_that_launches_well_and_boots_badly_is_tried_ever_less_until_o
     assert lengths == [30_000, 60_000, 120_000, 240_000]
     memory.booted(offering())
     assert memory.boot_failed(offering(), "silent", now, 1_000).until_ms - now == 30_000
+
+
+def test_what_failed_last_is_not_counted_on_for_a_day_unless_it_succeeds() -> None:
+    """A refusal until a launch, a failed boot until a registration; what says nothing of the offering, or is over with
+    the call, is no reason."""
+    none = errors.CapacityUnavailable("none")
+    for fail, succeed, no_success in (
+        (lambda memory: memory.refused(offering(), none, 0), FailureMemory.launched, FailureMemory.booted),
+        (lambda memory: memory.boot_failed(offering(), "", 0, 0), FailureMemory.booted, FailureMemory.launched),
+    ):
+        memory = FailureMemory()
+        until_ms = fail(memory).until_ms
+        assert memory.failed(until_ms - 1) == ()
+        no_success(memory, offering())
+        succeed(memory, offering("other"))
+        for now_ms in (until_ms, DAY - 1):
+            assert [one.covers(offering()) for one in memory.failed(now_ms)] == [True]
+            assert memory.blocked(now_ms) == ()
+        assert memory.failed(DAY) == ()
+        succeed(memory, offering())
+        assert memory.failed(DAY - 1) == ()
+    for error in (errors.RateLimited("", retry_after_ms=0), errors.Transient(""), errors.InDoubt("")):
+        memory = FailureMemory()
+        assert memory.failed(memory.refused(offering(), error, 0).until_ms) == ()
+    memory.unaffordable(offering(), "", 0)
+    memory.unproved(offering(), "", "", 0)
+    assert memory.failed(60_000) == ()
+
+
+def test_what_failed_is_forgotten_after_a_day() -> None:
+    """What it holds is bounded, and the doubling is not longer than it was."""
+    memory = FailureMemory()
+    for number in range(100):
+        memory.refused(offering(f"type-{number}"), errors.CapacityUnavailable("none"), 0)
+    assert memory.blocked(DAY) == ()
+    assert memory._entries == {}
 
 
 def test_a_long_quiet_time_is_forgiven() -> None:
