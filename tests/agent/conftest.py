@@ -28,7 +28,9 @@ from cloud_dispatch.wire.messages import FileTransfer, OutputFile, Policy
 from tests import procfs
 from tests.agent.shelf import Shelf, opened
 from tests.agent.stub import StubDispatcher
+from tests.virtual_time import pytest_asyncio_loop_factories
 
+__all__ = ["pytest_asyncio_loop_factories"]
 T = TypeVar("T")
 #: The fencing token of what `made` transfers for.
 TOKEN = 42

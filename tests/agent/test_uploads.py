@@ -15,6 +15,8 @@ from cloud_dispatch.agent.uploads import LogUpload
 from cloud_dispatch.wire.codec import encode
 from cloud_dispatch.wire.messages import ErrorReply
 
+VIRTUAL_TIME = True
+
 
 class Line:
     """Answers as it is told: a status, or nobody there (0)."""
@@ -32,15 +34,8 @@ class Line:
         return status, b""
 
 
-@pytest.fixture(autouse=True)
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousandth of the real times."""
-    for name in ("LINGER_S", "LAST_S", "AWAY_S", "GATHER_S", "_RETRY_FIRST_S", "_RETRY_MOST_S", "_LINGER_STEP_S"):
-        monkeypatch.setattr(uploads, name, getattr(uploads, name) / 20)
-
-
 async def lingered(line: Any, folder: Path, *, contact: bool = True, hurry: bool = False) -> float:
-    """How long a result waits for a log of one line, in the real times' seconds."""
+    """How long a result waits for a log of one line, in seconds."""
     upload = LogUpload(LogStream(str(folder / "log"), 1000), line, 1, 1)
     upload.stream.feed(b"end")
     began = asyncio.get_running_loop().time()
@@ -48,7 +43,7 @@ async def lingered(line: Any, folder: Path, *, contact: bool = True, hurry: bool
         await upload.linger(lambda: contact, lambda: hurry)
     waited = asyncio.get_running_loop().time() - began
     upload.close()
-    return waited * 20
+    return waited
 
 
 async def test_a_result_waits_for_its_log(tmp_path: Path) -> None:

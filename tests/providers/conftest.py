@@ -1,15 +1,7 @@
-"""Modules of this folder that set `VIRTUAL_TIME` run on the simulator's loop, where waiting costs nothing."""
+"""Modules of this folder may run in virtual time."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from tests.virtual_time import pytest_asyncio_loop_factories
 
-import pytest
-
-from cloud_dispatch.simulation.loop import VirtualLoop
-
-
-def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    virtual = getattr(getattr(item, "module", None), "VIRTUAL_TIME", False)
-    return {"virtual": VirtualLoop} if virtual else {"real": asyncio.new_event_loop}
+__all__ = ["pytest_asyncio_loop_factories"]
