@@ -59,6 +59,7 @@ class Odd(Lacking):
         if vm == "bug":
             raise KeyError("a bug")
         if vm == "block":
+            (self.folder / "begun").touch()
             time.sleep(60)
         if vm == "slow":
             await self._sleep()
@@ -77,6 +78,7 @@ class Odd(Lacking):
         (self.folder / "closed").touch()
 
     async def _sleep(self) -> None:
+        (self.folder / "begun").touch()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
