@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,21 +73,16 @@ class Asked:
 
     def until_berth(self) -> int:
         """One more uid, once one is free."""
-        for _ in range(500):
-            self.turn()
-            answer = self.ask("take 0")
-            if answer != "no":
-                return int(answer.split(" ")[1].split(".")[0])
-            time.sleep(0.01)
-        raise AssertionError("no berth is let")
+        answer = until(self._let)
+        return int(answer.split(" ")[1].split(".")[0])
+
+    def _let(self) -> str:
+        self.turn()
+        answer = self.ask("take 0")
+        return "" if answer == "no" else answer
 
     def until_empty(self, folder: Path) -> None:
-        for _ in range(500):
-            self.turn()
-            if not list(folder.iterdir()):
-                return
-            time.sleep(0.01)
-        raise AssertionError(f"{folder} is not emptied")
+        until(lambda: (self.turn(), not list(folder.iterdir()))[1])
 
     def turn(self) -> None:
         for end in reap()[0]:
@@ -147,13 +142,7 @@ def test_a_berth_runs_one_command_and_is_let_again_only_when_nothing_of_it_lives
     assert asked.ask("take 0") == "no", "all are taken"
     asked.ask(f"leave {uid}")
     assert asked.ask("take 0") == "no", "what lived of it is only about to die"
-    for _ in range(500):
-        asked.turn()
-        answer = asked.ask("take 0")
-        if answer != "no":
-            break
-        time.sleep(0.01)
-    assert answer.split(" ")[1].startswith(f"{uid}.")
+    assert asked.until_berth() == uid
     assert not all_of(uid)
 
 
@@ -163,45 +152,47 @@ def test_who_has_filled_the_table_of_processes_is_killed_all_the_same(
 ) -> None:
     """There is no child to be had that would do it."""
     uid = asked.take()
-    word, pid = asked.spawn(uid, "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 600' & exec sleep 600").split(" ")
-    assert word == "pid"
+    assert asked.spawn(uid, "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 600' & exec sleep 600").startswith("pid ")
     until(lambda: len(all_of(uid)) >= 3)
 
     def refuse(_: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(warden, "fork", refuse)
-    for _ in range(500):
-        asked.ask(f"signal {uid} 9 1")
-        asked.turn()
-        if not all_of(uid):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{pid} lives")
+    until(lambda: (asked.ask(f"signal {uid} 9 1"), asked.turn(), not all_of(uid))[2])
 
 
-def _late(users: Users, uid: int, number: int) -> None:
-    """As on a busy machine: the child that signals comes to its turn when what it was sent for is long over."""
-    time.sleep(0.5)
-    signal_all(users, uid, number)
+def held(gate: Path, work: Callable[..., None]) -> Callable[..., None]:
+    """As on a busy machine: a child comes to `work` when what it was sent for is long over, once `gate` is there."""
+
+    def waits(*words: object) -> None:
+        for _ in range(6_000):
+            if gate.exists():
+                break
+            time.sleep(0.01)
+        work(*words)
+
+    return waits
 
 
 @pytest.mark.process
-def test_no_attempt_gets_a_signal_that_was_meant_for_one_before(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_attempt_gets_a_signal_that_was_meant_for_one_before(
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its uid is let again when the children that signal it have ended, however late they are."""
     uid = asked.take()
     for _ in range(asked.users.last - asked.users.first):
         asked.take()
     assert asked.spawn(uid, "true").startswith("pid ")
-    monkeypatch.setattr(warden, "signal_all", _late)
+    monkeypatch.setattr(warden, "signal_all", held(tmp_path / "gate", signal_all))
     asked.ask(f"signal {uid} 9 1")
     while asked.ask("exits") == "exits ":
         asked.turn()
         time.sleep(0.01)
     asked.ask(f"leave {uid}")
     assert asked.ask("take 0") == "no", "a signal is on its way"
-    answer = asked.until_berth()
-    assert answer == uid
+    (tmp_path / "gate").touch()
+    assert asked.until_berth() == uid
     monkeypatch.undo()
     assert asked.spawn(uid, "sleep", "600").startswith("pid ")
     for _ in range(80):
@@ -210,15 +201,9 @@ def test_no_attempt_gets_a_signal_that_was_meant_for_one_before(asked: Asked, mo
     assert asked.ask("exits") == "exits ", "it lives"
 
 
-def _slow(users: Users, uid: int, folder: str) -> None:
-    """As on a busy machine: the child that gives back comes to its turn when its berth was left long ago."""
-    time.sleep(0.5)
-    give_back(users, uid, folder)
-
-
 @pytest.mark.process
 def test_no_attempt_loses_a_folder_that_one_before_was_giving_back(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that is killed while its outputs are taken leaves an empty folder: the next attempt of its uid gets that,
     when nobody is about to take it for the agent any more."""
@@ -229,10 +214,11 @@ def test_no_attempt_loses_a_folder_that_one_before_was_giving_back(
     while asked.ask("exits") == "exits ":
         asked.turn()
         time.sleep(0.01)
-    monkeypatch.setattr(warden, "give_back", _slow)
+    monkeypatch.setattr(warden, "give_back", held(tmp_path / "gate", give_back))
     assert asked.ask(f"back {uid}").startswith("pid ")
     asked.ask(f"leave {uid}")
     assert asked.ask("take 0") == "no", "its folder is on its way to the agent"
+    (tmp_path / "gate").touch()
     assert asked.until_berth() == uid
     (folder,) = asked.folder.glob(f"{uid}.*")
     for _ in range(80):
@@ -247,7 +233,7 @@ def test_what_is_thrown_away_while_more_is_being_removed_gets_out_of_reach_too(
 ) -> None:
     """However long the removal takes: the folder of an attempt is never where the next one of its uid could read it,
     and what comes meanwhile is removed after it."""
-    monkeypatch.setattr(warden, "remove_below", lambda folder: time.sleep(0.5))
+    monkeypatch.setattr(warden, "remove_below", held(asked.folder.parent / "gate", lambda folder: None))
     for _ in range(3):
         uid = asked.take()
         (folder,) = asked.folder.glob(f"{uid}.*")
@@ -258,6 +244,7 @@ def test_what_is_thrown_away_while_more_is_being_removed_gets_out_of_reach_too(
     monkeypatch.undo()
     waste = asked.folder.parent / ".waste"
     assert len(list(waste.iterdir())) == 3
+    (asked.folder.parent / "gate").touch()
     asked.until_empty(waste)
 
 
@@ -344,10 +331,11 @@ def test_what_uids_have_left_in_another_supervisor_s_time_goes_before_they_are_l
     """Uids of whom there is nothing do not wait for that."""
     uid = Asked.first() + 2
     left = _left_by(uid)
-    monkeypatch.setattr(warden, "clean", lambda uid: (time.sleep(0.5), clean(uid))[1])
+    monkeypatch.setattr(warden, "clean", held(tmp_path / "gate", clean))
     with asking(tmp_path) as asked:
         assert [asked.take() for _ in range(2)] == [uid - 1, uid + 1]
         assert asked.ask("take 0") == "no"
+        (tmp_path / "gate").touch()
         assert asked.until_berth() == uid
         assert not left.exists()
 
@@ -391,12 +379,13 @@ def test_what_a_supervisor_left_is_killed_and_nothing_that_comes_after_it(
     """Its uids are let later than others."""
     uid = Asked.first() + 1
     left = subprocess.Popen(["sleep", "600"], user=uid, group=uid)
-    monkeypatch.setattr(warden, "signal_all", _late)
+    monkeypatch.setattr(warden, "signal_all", held(tmp_path / "gate", signal_all))
     with asking(tmp_path) as asked:
         monkeypatch.undo()
         assert [asked.take() for _ in range(2)] == [uid + 1, uid + 2]
         assert asked.ask("take 0") == "no"
         assert alive(left.pid)
+        (tmp_path / "gate").touch()
         assert asked.until_berth() == uid
         assert not alive(left.pid)
     left.returncode = -signal.SIGKILL  # reaped with all others
@@ -409,12 +398,7 @@ def test_a_command_finds_the_usual_signals(asked: Asked) -> None:
     look = f"n=$(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status); [ $((0x$n & {mask})) = 0 ]"
     word, pid = asked.spawn(asked.take(), "sh", "-c", look).split(" ")
     assert word == "pid"
-    for _ in range(500):
-        asked.turn()
-        told = asked.ask("exits").split(" ")[1]
-        if told:
-            break
-        time.sleep(0.01)
+    told = until(lambda: (asked.turn(), asked.ask("exits").split(" ")[1])[1])
     assert told.split(",")[:2] == [pid, "0"]
 
 
