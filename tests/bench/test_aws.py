@@ -1,11 +1,11 @@
 """The benchmarks of the AWS driver on the fake EC2, on fleets too small to measure anything."""
 
-import time
+import threading
 from pathlib import Path
 
 import pytest
 
-from bench import launch_aws, restore
+from bench import launch_aws, restore, wakeups
 from bench.fake_ec2 import configure, fake_ec2
 from bench.processes import BenchmarkFailed, free_port
 from bench.wakeups import TICK_S, lateness, of_an_idle_loop, percentile
@@ -55,8 +55,16 @@ def test_a_percentile_is_one_of_the_values(percent: int, found: int) -> None:
     assert percentile(range(1, 101), percent) == found
 
 
-def test_an_idle_loop_ticks_while_something_else_is_waited_for() -> None:
+def test_an_idle_loop_ticks_while_something_else_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the answer comes through."""
-    answer, late = of_an_idle_loop(lambda: time.sleep(0.05) or 7)
+    enough, ticks = threading.Event(), iter(range(10**9))
+
+    def ticked() -> float:
+        if (tick := next(ticks)) == 8:
+            enough.set()
+        return tick
+
+    monkeypatch.setattr(wakeups.time, "perf_counter", ticked)
+    answer, late = of_an_idle_loop(lambda: 7 if enough.wait(20) else 0)
     assert answer == 7
     assert len(late) > 5

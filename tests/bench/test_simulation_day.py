@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench import simulation_day
 from bench.processes import BenchmarkFailed
 from bench.simulation import check, describe
 from bench.simulation_day import DAY_MS, INTERVALS, TASKS, VMS, Stopwatch, day, scenario
@@ -81,12 +82,23 @@ def test_what_is_said_beside_the_metric_has_intervals_and_costs() -> None:
     assert "2,000 us a pass" in text
 
 
-async def test_a_stopwatch_counts_steps_not_waiting() -> None:
+async def test_a_stopwatch_counts_steps_not_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The value comes through, an error too; what a coroutine waits for is not its time."""
-    watch = Stopwatch()
+    watch, now = Stopwatch(), 0.0
+    monkeypatch.setattr(simulation_day.time, "perf_counter", lambda: now)
+
+    def goes_on(waiting: asyncio.Event) -> None:
+        nonlocal now
+        now += 100
+        waiting.set()
 
     async def work(fails: bool) -> int:
-        await asyncio.sleep(0.05)
+        nonlocal now
+        now += 1
+        waiting = asyncio.Event()
+        asyncio.get_running_loop().call_soon(goes_on, waiting)
+        await waiting.wait()
+        now += 2
         if fails:
             raise ValueError("planted")
         return 7
@@ -94,5 +106,4 @@ async def test_a_stopwatch_counts_steps_not_waiting() -> None:
     assert await watch.timed(work)(False) == 7
     with pytest.raises(ValueError, match="planted"):
         await watch.timed(work)(True)
-    assert watch.count == 2
-    assert 0 < watch.seconds < 0.05
+    assert (watch.count, watch.seconds) == (2, 2 * (1 + 2))
