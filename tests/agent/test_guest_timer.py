@@ -25,15 +25,18 @@ from tests.agent.test_agent_tasks import pids_in
 from tests.procfs import alive
 
 pytestmark = pytest.mark.process
+#: Time enough for supervisor, agent and task to begin in, on a busy machine too.
+FIRST_S = 10
 SEED = b"\3" * 32
 LINKS = 50
 Start = Callable[..., RunningAgent]
 
 
 def plan(first_s: float, step_s: float = 1.0, **fields: Any) -> dict[str, Any]:
-    """A timer of seconds; its hard end by the wall clock is far."""
+    """A timer of seconds, of which the last two are there to ask for a word and to hear it; its hard end by the wall
+    clock is far."""
     own = TimerPlan(
-        forward(SEED, LINKS).hex(), int(first_s * 1000), int(step_s * 1000), LINKS, 800, 10**15
+        forward(SEED, LINKS).hex(), int(first_s * 1000), int(step_s * 1000), LINKS, 4_000, 10**15
     )  # fmt: skip
     return {**dataclasses.asdict(own), **fields}
 
@@ -55,11 +58,11 @@ def test_a_hung_agent_does_not_keep_the_vm(stub: StubDispatcher, start_agent: St
     pid = tmp_path / "pid"
     task = stub.submit(shell=f"trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done")
     began = time.time()
-    agent = start_agent(timer=plan(6), hang_ms=600_000)
+    agent = start_agent(timer=plan(FIRST_S), hang_ms=600_000)
     stub.wait_started(task)
     (main,) = until(lambda: pids_in(pid))
     os.kill(agent.agent_pid, signal.SIGSTOP)
-    assert 5.5 < ended_after(agent, began) < 12
+    assert FIRST_S - 0.5 < ended_after(agent, began) < FIRST_S + 6
     assert not alive(main)
     assert b"the guest timer ended" in agent.console.read_bytes()
 
@@ -67,28 +70,27 @@ def test_a_hung_agent_does_not_keep_the_vm(stub: StubDispatcher, start_agent: St
 def test_a_wall_clock_past_the_hard_end_ends_the_vm_until_a_word_was_heard(start_agent: Start) -> None:
     """A boot that came late: the timer has an hour left by the boot clock."""
     began = time.time()
-    agent = start_agent(timer=plan(3_600, ends_ms=int((began + 3) * 1000)), hang_ms=600_000)
+    agent = start_agent(timer=plan(3_600, ends_ms=int((began + FIRST_S) * 1000)), hang_ms=600_000)
     until(lambda: len(living(agent.mark)) == 2)
     os.kill(agent.agent_pid, signal.SIGSTOP)
-    assert 2.5 < ended_after(agent, began) < 9
+    assert FIRST_S - 0.5 < ended_after(agent, began) < FIRST_S + 6
 
 
 def test_the_dispatchers_words_keep_it_until_they_end(stub: StubDispatcher, start_agent: Start) -> None:
-    """An agent that is killed in between: the next one goes on with what its supervisor has heard."""
+    """Not only the first seconds. An agent that is killed in between: the next one goes on with what its supervisor
+    has heard."""
     began = time.time()
-    stub.change(timer=word(14))
-    agent = start_agent(timer=plan(4))
+    stub.change(timer=word(FIRST_S + 8))
+    agent = start_agent(timer=plan(FIRST_S))
     stub.wait(lambda: any(sync.timer for sync in stub.syncs))
     until(lambda: stub.registrations and len(stub.syncs) > 1)
     time.sleep(0.5)
     stub.change(timer="")
     os.kill(agent.agent_pid, signal.SIGKILL)
     asked = [sync.timer for sync in stub.syncs if sync.timer]
-    assert asked[0].age_ms < 4_000
+    assert asked[0].age_ms < FIRST_S * 1000
     assert (asked[0].step_ms, asked[0].links) == (1_000, LINKS)
-    time.sleep(max(began + 7 - time.time(), 0))
-    assert agent.process.poll() is None, "the first four seconds were not all"
-    assert 13 < ended_after(agent, began) < 20
+    assert FIRST_S + 7 < ended_after(agent, began) < FIRST_S + 14
 
 
 def replaced(folder: Path, agent: str) -> Path:
@@ -151,16 +153,16 @@ exec "$@"
 def test_the_supervisor_relieves_the_boot_scripts_timer_and_counts_from_its_birth(
     agent_zip: Path, stub: StubDispatcher, tmp_path: Path
 ) -> None:
-    """Five of eight seconds were gone when the supervisor began."""
+    """Eight of eighteen seconds were gone when the supervisor began."""
     script = tmp_path / "boot.sh"
-    script.write_text(BOOT.format(more="CLOUD_DISPATCH_BORN=$(awk '{printf \"%.2f\", $1 - 5}' /proc/uptime)"))
+    script.write_text(BOOT.format(more="CLOUD_DISPATCH_BORN=$(awk '{printf \"%.2f\", $1 - 8}' /proc/uptime)"))
     config, ended, mark = tmp_path / "agent.json", tmp_path / "ended", f"AGENT_OF_TEST={tmp_path}"
     told = {
         "url": stub.url,
         "join_token": "join-token",
         "vm": "vm-1",
         "work_dir": str(tmp_path / "agent"),
-        "timer": plan(8),
+        "timer": plan(FIRST_S + 8),
     }
     config.write_text(json.dumps({**told, "end_command": ["touch", str(ended)]}))
     began = time.time()
@@ -169,7 +171,7 @@ def test_the_supervisor_relieves_the_boot_scripts_timer_and_counts_from_its_birt
     try:
         until(lambda: len(stub.registrations) == 1 and len(living(mark)) == 2)  # supervisor and agent
         assert process.wait(20) == 0
-        assert time.time() - began < 6
+        assert time.time() - began < FIRST_S + 3
         assert ended.exists()
         assert living(mark) == []
     finally:
