@@ -45,14 +45,23 @@ def vm(aws: FakeEc2, ec2: Any) -> Any:
 
 
 @pytest.fixture
-def ask(aws: FakeEc2, vm: Any) -> Iterator[Ask]:
-    """Asks the metadata service of `vm`: status and text."""
+def service(aws: FakeEc2, vm: Any) -> Iterator[Metadata]:
+    """The metadata service of `vm`."""
     server = Metadata(socket.create_server(("127.0.0.1", 0)), vm, sign, aws.unmodelled.append)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def ask(service: Metadata) -> Ask:
+    """Asks it: status and text."""
 
     def asked(path: str, method: str = "GET", version: str = "latest", **headers: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{server.server_address[1]}/{version}/{path}"
+        url = f"http://127.0.0.1:{service.server_address[1]}/{version}/{path}"
         request = urllib.request.Request(url, headers=headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
@@ -61,22 +70,19 @@ def ask(aws: FakeEc2, vm: Any) -> Iterator[Ask]:
             with error:
                 return error.code, ""
 
-    yield asked
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    return asked
 
 
-def test_nothing_is_told_without_a_token_that_is_good(ask: Ask, vm: Any) -> None:
+def test_nothing_is_told_without_a_token_that_is_good(ask: Ask, service: Metadata, vm: Any) -> None:
     assert ask("meta-data/instance-id") == (401, "")
     assert ask("meta-data/instance-id", **{HEADER: "AQAEA00000001=="}) == (401, "")
     for wrong in ("", "0", "21601", "long"):
         assert ask("api/token", "PUT", **({TTL: wrong} if wrong else {}))[0] == 400
     assert ask("api/token", "PUT", **{TTL: "60", "X-Forwarded-For": "10.0.0.1"})[0] == 403
-    status, token = ask("api/token", "PUT", **{TTL: "1"})
+    status, token = ask("api/token", "PUT", **{TTL: "60"})
     assert status == 200
     assert ask("meta-data/instance-id", **{HEADER: token}) == (200, vm.id)
-    time.sleep(1.1)
+    service.tokens[token] -= 60
     assert ask("meta-data/instance-id", **{HEADER: token}) == (401, "")
 
 

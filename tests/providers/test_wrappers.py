@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -57,6 +56,7 @@ class Careless:
         self.threads = {threading.get_ident()}
         self.closed = False
         self.cancelled = threading.Event()
+        self.go = threading.Event()
 
     async def offerings(self) -> Sequence[Offering]:
         return ()
@@ -87,7 +87,7 @@ class Careless:
         return frozenset()
 
     async def console(self, vm: VmId) -> str:
-        time.sleep(0.4)
+        self.go.wait(30)
         return "text"
 
     async def close(self) -> None:
@@ -145,15 +145,14 @@ async def test_a_blocking_driver_does_not_stall_the_callers_loop() -> None:
     plugin = CarelessPlugin()
     host = ThreadHost(plugin, CONTEXT)
     try:
-        call = asyncio.create_task(host.console(VmId("a")))
-        turns = 0
-        while not call.done():
-            await asyncio.sleep(0.005)
-            turns += 1
-        assert call.result() == "text"
-        assert turns > 20
-        await host.list("x")
         (driver,) = plugin.made
+        call = asyncio.create_task(host.console(VmId("a")))
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert not call.done()
+        driver.go.set()
+        assert await call == "text"
+        await host.list("x")
         assert len(driver.threads) == 1
         assert threading.get_ident() not in driver.threads
         assert (host.traits.max_batch, host.traits.vm_id(InstanceId("i"), "z")) == (7, "vm-i")
