@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -218,6 +219,7 @@ def test_an_input_that_trickles_for_ever_is_given_up(
     """It is never late, and never done; the message says how fast it has to be."""
     monkeypatch.setattr(transfers, "RETRY_FIRST_S", 0.01)
     monkeypatch.setattr(connections, "WINDOW_MS", 200)
+    monkeypatch.setattr(connections, "now_ms", itertools.count(step=100).__next__)
     with pytest.raises(TransferFailed, match=r"input a from .*: too slow: \d+ bytes in 0 s, at least 1000 a second"):
         made().bring([FileTransfer("a", tarpit.url)])
     assert list((tmp_path / "attempt").iterdir()) == []
