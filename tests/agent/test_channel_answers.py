@@ -111,12 +111,12 @@ async def test_nobody_there_is_unreachable() -> None:
 
 async def test_a_cancelled_request_closes_its_connection() -> None:
     """The dispatcher sees that its answer is not wanted any more."""
-    gone = asyncio.Event()
+    begun, gone = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while await reader.read(1000):
-                pass
+                begun.set()
         except ConnectionError:
             pass
         gone.set()
@@ -125,7 +125,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     channel = Channel(Endpoint.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), lambda: "t")
     asking = asyncio.create_task(channel.request("POST", "/", b""))
-    await asyncio.sleep(0.05)
+    await begun.wait()
     asking.cancel()
     await asyncio.wait_for(gone.wait(), 2)
     server.close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -302,18 +301,6 @@ class House:
         assert order.task == task
         await agent.finish(agent.held[-1])
         return task
-
-
-@contextlib.contextmanager
-def standing_still() -> Iterator[None]:
-    """The loop's clock stands, for however long: no timer brings about what happens, and what waits for one hangs."""
-    loop: Any = asyncio.get_running_loop()
-    now = loop.time()
-    loop.time = lambda: now
-    try:
-        yield
-    finally:
-        del loop.time
 
 
 def error_of(response: httpx.Response) -> tuple[int, str, str]:

@@ -16,7 +16,8 @@ from cloud_dispatch.api.logs import LogStore
 from cloud_dispatch.domain.errors import StoreUnavailable
 from cloud_dispatch.domain.ids import FencingToken, TaskId
 from cloud_dispatch.wire.messages import LOGS_PATH, HeldClaim
-from tests.api.house import Agent, AheadClock, House, error_of, standing_still
+from tests.api.house import Agent, AheadClock, House, error_of
+from tests.virtual_time import standing_still
 
 T, K = TaskId(1), FencingToken(2)
 

@@ -15,7 +15,8 @@ from cloud_dispatch.domain.task import RetryRules, TaskState
 from cloud_dispatch.ports.fleet import Directive
 from cloud_dispatch.wire import codec
 from cloud_dispatch.wire.messages import SYNC_PATH, Result, SyncReply
-from tests.api.house import Agent, House, served, standing_still
+from tests.api.house import Agent, House, served
+from tests.virtual_time import standing_still
 
 WAIT_MS = 15_000
 
