@@ -47,6 +47,11 @@ def program_of(agent: RunningAgent) -> bytes:
     return next((Path(word.decode()).read_bytes() for word in words if word.endswith(b".pyz")), b"")
 
 
+def until_there(file: Path) -> str:
+    """What a task waits for in a shell."""
+    return f"while [ ! -e {file} ]; do sleep 0.05; done"
+
+
 def console(agent: RunningAgent) -> str:
     return agent.console.read_text(errors="replace")
 
@@ -110,16 +115,18 @@ def test_tasks_run_through_it_and_lose_nothing(
 
 
 def test_the_agent_of_the_version_before_hands_its_tasks_on(
-    stub: StubDispatcher, start_agent: Start, agent_zip: Path
+    stub: StubDispatcher, start_agent: Start, agent_zip: Path, tmp_path: Path
 ) -> None:
     """The baggage that it writes is one that the present agent takes; that has no task token, and does without."""
     stub.policy = quick_policy(replace_ms=0, heartbeat_ms=400)
     stub.knows_tokens = False
     agent = start_agent(FORMER)
-    task = stub.submit(shell="echo begin; sleep 4; echo end")
+    go = tmp_path / "go"
+    task = stub.submit(shell=f"echo begin; {until_there(go)}; echo end")
     token = stub.wait_started(task)
     stub.change(program=agent_zip.read_bytes())
     until(lambda: program_of(agent) == agent_zip.read_bytes())
+    go.touch()
     result = stub.result(task)
     assert (result.cause, result.token) == ("success", token)
     assert stub.logs[token] == b"begin\nend\n"
@@ -127,21 +134,22 @@ def test_the_agent_of_the_version_before_hands_its_tasks_on(
 
 
 def test_no_gpu_that_a_task_of_before_may_use_is_lent_after_it(
-    stub: StubDispatcher, start_agent: Start, agent_zip: Path, heir: bytes
+    stub: StubDispatcher, start_agent: Start, agent_zip: Path, heir: bytes, tmp_path: Path
 ) -> None:
     """From an agent that lends none to one that does, and on to the next."""
     stub.policy = quick_policy(replace_ms=0, heartbeat_ms=400, cpus_milli=8000, gpus=4)
     stub.knows_tokens = False
     agent = start_agent(FORMER)
-    show = "echo ${CUDA_VISIBLE_DEVICES-unset}; sleep %d"
-    tasks = []
+    go, tasks = tmp_path / "go", []
+    show = f"echo ${{CUDA_VISIBLE_DEVICES-unset}}; {until_there(go)}"
     for program in (None, agent_zip.read_bytes(), heir):
         if program is not None:
             stub.change(program=program)
             until(lambda program=program: program_of(agent) == program)
             stub.change(knows_tokens=True)
-        tasks.append(stub.submit(shell=show % (12 - 4 * len(tasks)), shape=OrderShape(Quantities(1000, gpus=1))))
+        tasks.append(stub.submit(shell=show, shape=OrderShape(Quantities(1000, gpus=1))))
         stub.wait_started(tasks[-1])
+    go.touch()
     said = [stub.logs[stub.result(task).token].decode().strip() for task in tasks]
     assert said == ["unset", "1", "2"]
 
@@ -169,16 +177,20 @@ def test_a_former_supervisor_passes_a_checkpoint_signal_on(
     assert (stub.result(task).cause, stub.result(task).exit_code) == ("preempted", 75)
 
 
-def test_a_log_that_waits_on_the_disk_goes_along(stub: StubDispatcher, start_agent: Start, heir: bytes) -> None:
+def test_a_log_that_waits_on_the_disk_goes_along(
+    stub: StubDispatcher, start_agent: Start, heir: bytes, tmp_path: Path
+) -> None:
     """Two MiB that the dispatcher did not take before: all of it arrives, in order."""
     stub.policy = quick_policy(replace_ms=0, heartbeat_ms=400)
     agent = start_agent()
     stub.refuse_logs = True
-    task = stub.submit(shell="seq 300000; sleep 4; echo end")
+    said_all, go = tmp_path / "said", tmp_path / "go"
+    task = stub.submit(shell=f"seq 300000; touch {said_all}; {until_there(go)}; echo end")
     token = stub.wait_started(task)
-    time.sleep(0.5)
+    until(said_all.exists)
     stub.change(program=heir)
     until(lambda: program_of(agent) == heir)
+    go.touch()
     stub.change(refuse_logs=False)
     assert stub.result(task).cause == "success"
     assert "takes over, 1 tasks run" in console(agent)
