@@ -5,7 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BENCH  := .venv-bench
 CHECKOV := .venv-checkov
-# Seconds after which the whole test run is stopped: a hang must fail, not wait.
+# Seconds after which the whole test run is stopped: a hang must fail, not wait. As by Ctrl-C, so that pytest still tells
+# which tests had failed by then.
 TEST_DEADLINE ?= 2400
 # The same for the VMs that QEMU boots, without an accelerator and on a busy machine.
 BOOT_DEADLINE ?= 7200
@@ -66,21 +67,21 @@ lint: setup ## ruff, mypy --strict and the import contracts
 
 test: setup $(AZURITE)/.ready ## lint and all tests but the three kinds below; fails if anything fails
 	$(MAKE) --no-print-directory --output-sync -j2 lint collected
-	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	timeout --signal=INT --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # Each worker would compile all tests, and what they import, at the same time. What is wrong with it is told here.
 collected: setup
 	@timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -q --collect-only > $(VENV)/collected.txt || { tail -n 50 $(VENV)/collected.txt; exit 1; }
 
 test-system: setup ## whole deployments: dispatchers, agents, PostgreSQL and fakes of the clouds as processes; minutes
-	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m system tests/system
+	timeout --signal=INT --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m system tests/system
 
 test-tools: setup ## what other projects' tools say: pip and build of the package, Terraform, cloud-init's schema; minutes
-	timeout --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m tools $(WITH_TOOLS)
+	timeout --signal=INT --kill-after=30 $(TEST_DEADLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m tools $(WITH_TOOLS)
 
 test-boot: setup ## boot VMs in QEMU from our user data; as root, minutes (apt brings what it takes)
 	$(BIN)/python -m tools.boot_image
-	timeout --kill-after=30 $(BOOT_DEADLINE) $(BIN)/python -m pytest -m boot tests/boot
+	timeout --signal=INT --kill-after=30 $(BOOT_DEADLINE) $(BIN)/python -m pytest -m boot tests/boot
 
 campaign: setup ## simulate COUNT scenarios of each kind, and as many hostile requests: make campaign COUNT=1000 FIRST=0
 	$(BIN)/python -m cloud_dispatch.simulation seeds --first $(FIRST) --count $(COUNT)
