@@ -138,7 +138,8 @@ TROUBLES = [nothing, machine_hangs, everything_hangs, machine_is_killed, all_tha
 async def test_a_vm_in_any_trouble_is_gone_by_its_hard_end(
     root: Path, trouble: Callable[[Path], Awaitable[None]]
 ) -> None:
-    """No driver is asked again, the machine does not do its part: nothing of the VM lives, and its record is gone."""
+    """Once its end is near no driver is asked again, and the machine does not do its part: nothing of the VM lives, and
+    its record is gone."""
     await launched(root, clock() + FAR_MS)
     task = await up(root)
     await trouble(root)
