@@ -171,7 +171,6 @@ class Channel:
         self._token = token
         self._connect_s = connect_s
         self._wire: Optional[_Wire] = None
-        self._turn = 0
         self._host = "Host: %s:%d\r\nAuthorization: Bearer " % (endpoint.host, endpoint.port)
 
     async def request(
@@ -190,17 +189,11 @@ class Channel:
 
         A request made while another is out takes its place: that one's connection is closed.
         """
-        self._turn += 1
-        turn = self._turn
         wire = self._wire
         if wire is not None and wire.answer is not None:
             self.close()
         if self._wire is None or self._wire.closed:
-            made = await self._connect()
-            if turn != self._turn:
-                made.abort()
-                raise Unreachable("abandoned for a newer request")
-            self._wire = made
+            self._wire = await self._connect()
         wire = self._wire
         try:
             return await wire.send(head.encode("latin-1"), body)

@@ -9,7 +9,7 @@ from cloud_dispatch.agent.channel import Channel, Endpoint, Unreachable
 
 async def test_a_newer_request_is_not_queued_behind_one_that_is_still_out() -> None:
     """The server holds the first for ever and would answer what follows on the same connection after it. The first's
-    cancellation is left out here on purpose: it can be swallowed while the connection is being made."""
+    cancellation is left out here on purpose."""
 
     async def hold_or_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
