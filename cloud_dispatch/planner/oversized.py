@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, fit_empty
@@ -27,7 +27,7 @@ from cloud_dispatch.planner.plan import Drain
 from cloud_dispatch.planner.preempted import EVEN
 from cloud_dispatch.planner.pricing import Pricing
 from cloud_dispatch.planner.scopes import Scopes
-from cloud_dispatch.planner.snapshot import Blocked, DemandItem, Snapshot, Supply
+from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply
 
 _S = InstanceState
 _LEAVING = (_S.DRAINING, _S.DRAINED)
@@ -42,6 +42,7 @@ class Oversized:
     ) -> None:  # fmt: skip
         self._snapshot, self._pools, self._capacity, self._needs = snapshot, pools, capacity, needs
         self._catalogue, self._ledger, self._pricing = catalogue, ledger, pricing
+        self._shelves: dict[Labels, tuple[Shelf, Sequence[Kind]]] = {}
         self._instead: dict[tuple[object, ...], tuple[int, Kind] | None] = {}
 
     def drains(self, surplus: Mapping[PoolName, int]) -> Iterator[Drain]:
@@ -99,12 +100,11 @@ class Oversized:
         what they cost. Where VMs are preempted that is what work costs there."""
         needs = [Need(-1 - number, DemandItem(shape, 1)) for number, shape in enumerate(supply.shapes)]
         labels = tuple(sorted({label for shape in supply.shapes for label in shape.labels}))
-        shelf = self._catalogue.shelf(labels)
-        at_most = self._at_most(shelf, needs)
+        sure, unsure = self._sure_and_unsure(labels)
+        at_most = self._at_most(unsure, needs)
         best: tuple[int, int, Kind] | None = None
-        # what the front leaves out is covered by what is cheaper, which may have failed
-        for kind in shelf.kinds if self._snapshot.failed else shelf.front:
-            if kind.rate is None or not _is_smaller(kind, supply) or self._has_failed(kind):
+        for kind in sure.front:
+            if kind.rate is None or not _is_smaller(kind, supply):
                 continue
             if kind.rate <= at_most.get(kind.pool.name, kind.rate) and _runs(kind, needs):
                 count = _holding_half(kind, supply)
@@ -113,25 +113,27 @@ class Oversized:
                     best = (price, kind.number, kind)
         return best and (best[0], best[2])
 
-    def _at_most(self, shelf: Shelf, needs: Sequence[Need]) -> Mapping[PoolName, int]:
-        """What may be paid beside what can't be had now, or failed, of what runs any of `needs`, by pool."""
+    def _sure_and_unsure(self, labels: Labels) -> tuple[Shelf, Sequence[Kind]]:
+        """What carries `labels` without what did not come about when it was last tried, which may cover others; and
+        that, with what can't be had now."""
+        found = self._shelves.get(labels)
+        if found is None:
+            shelf, failed = self._catalogue.shelf(labels), Scopes(self._snapshot.failed)
+            gone = {kind for kind in shelf.kinds if failed.of(kind.stock.first)} if failed else set()
+            left = Shelf([kind for kind in shelf.kinds if kind not in gone], {}) if gone else shelf
+            found = self._shelves[labels] = left, [*shelf.dimmed, *gone]
+        return found
+
+    def _at_most(self, unsure: Sequence[Kind], needs: Sequence[Need]) -> Mapping[PoolName, int]:
+        """What may be paid beside what of `unsure` runs any of `needs`, by pool."""
         found: dict[PoolName, int] = {}
-        unsure = chain(shelf.dimmed, filter(self._has_failed, shelf.kinds))
-        for kind in unsure if self._snapshot.failed or shelf.dimmed else ():
+        for kind in unsure:
             listed = self._pricing.listed(kind)
             if listed is not None and any(_runs(kind, (need,)) for need in needs):
                 pool = kind.pool
                 most = listed * pool.price_factor_percent // 100
                 found[pool.name] = min(found.get(pool.name, most), most)
         return found
-
-    def _has_failed(self, kind: Kind) -> bool:
-        """Whether what would be launched of `kind` did not come about when it was last tried."""
-        return bool(self._failed.of(kind.stock.first))
-
-    @cached_property
-    def _failed(self) -> Scopes[Blocked]:
-        return Scopes(self._snapshot.failed)
 
     @cached_property
     def _living(self) -> Counter[PoolName]:
