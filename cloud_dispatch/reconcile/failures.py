@@ -79,17 +79,17 @@ class FailureMemory:
         reason = f"{type(error).__name__}: {error.message}"
         longest = LONGEST_FOR_CAPACITY_MS if isinstance(error, errors.CapacityUnavailable) else LONGEST_MS
         mendable = isinstance(error, _MENDABLE)
-        wary_ms = WARY_MS if isinstance(error, _TELLING) else 0
+        wary_for_ms = WARY_MS if isinstance(error, _TELLING) else 0
         return self._remember(
             _Kind.LAUNCH, offering, scope, length, reason, now_ms, mendable=mendable, longest_ms=longest,
-            wary_ms=wary_ms,
+            wary_for_ms=wary_for_ms,
         )  # fmt: skip
 
     def boot_failed(self, offering: Offering, reason: str, now_ms: int, took_ms: int) -> Blocked:
         """Remember that a VM of `offering` never registered, which took `took_ms` from its launch to be known."""
         scope = _alone(offering)
         reason = f"boot failed: {reason}"
-        return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, reason, now_ms, took_ms, wary_ms=WARY_MS)
+        return self._remember(_Kind.BOOT, offering, scope, MINUTE // 2, reason, now_ms, took_ms, wary_for_ms=WARY_MS)
 
     def unaffordable(
         self, offering: Offering, reason: str, now_ms: int, *, pool: str = "", from_rate: int = 0
@@ -171,7 +171,7 @@ class FailureMemory:
     def _remember(
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
         took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0, mendable: bool = False,
-        longest_ms: int = LONGEST_MS, wary_ms: int = 0,
+        longest_ms: int = LONGEST_MS, wary_for_ms: int = 0,
     ) -> Blocked:  # fmt: skip
         key = (kind, offering.profile, scope, template, pool)
         before = self._entries.get(key)
@@ -198,7 +198,7 @@ class FailureMemory:
             obstacle=_OBSTACLES[kind],
         )
         forget_ms = blocked.until_ms + length_ms + took_ms
-        self._entries[key] = _Entry(kind, blocked, length_ms, forget_ms, mendable, now_ms + wary_ms)
+        self._entries[key] = _Entry(kind, blocked, length_ms, forget_ms, mendable, now_ms + wary_for_ms)
         return blocked
 
 
