@@ -139,9 +139,9 @@ def _open_what_is_closed() -> None:
 
 def _write_what_can_be() -> None:
     """A character that the output's encoding does not have is written as what it is in Python: a command is not lost
-    for it, which may have worked for an hour. Standard error is so anyway."""
+    for it, which may have worked for an hour. Standard error is so anyway, and UTF-8 has them all."""
     out = sys.stdout
-    if isinstance(out, io.TextIOWrapper) and out.errors == "strict":
+    if isinstance(out, io.TextIOWrapper) and (out.errors == "strict" or out.encoding.lower() != "utf-8"):
         out.reconfigure(errors="backslashreplace")
 
 

@@ -94,16 +94,18 @@ def test_a_full_disk_behind_the_output_is_no_bug(configuration: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_an_output_that_has_not_every_character_loses_no_figures(configuration: Path, encoding: str) -> None:
-    """As in a locale that is none of UTF-8: bars, and names that are somebody's. JSON is the same to who reads it."""
+@pytest.mark.parametrize("output", ["ascii", "ascii:surrogateescape", "latin-1", "utf-8"])
+def test_an_output_that_has_not_every_character_loses_no_figures(configuration: Path, output: str) -> None:
+    """As in a locale that is none of UTF-8, C's own among them: bars, and names that are somebody's. JSON is the same
+    to who reads it."""
+    encoding = output.partition(":")[0]
     name = "ä\N{EURO SIGN}\N{ROCKET}.csv"
     (configuration.parent / name).write_text("submit,run\n0,60\n")
     words = ["simulate", name, "--config", str(configuration)]
     shown, parsed = (
         subprocess.run(
             [*COMMAND, *words, *more], cwd=configuration.parent, capture_output=True, timeout=60,
-            env={**buffered(), "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+            env={**buffered(), "PYTHONIOENCODING": output, "PYTHONUTF8": "0"},
         )
         for more in ([], ["--json"])
     )  # fmt: skip
