@@ -16,7 +16,8 @@ from cloud_dispatch.domain.shape import Labels
 from cloud_dispatch.planner.bins import Host, dearest
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Pace, Paces, Room, fit_empty
 from cloud_dispatch.planner.preempted import EVEN, PreemptionRates, weight
-from cloud_dispatch.planner.snapshot import Snapshot
+from cloud_dispatch.planner.scopes import Scopes
+from cloud_dispatch.planner.snapshot import Blocked, Snapshot
 from cloud_dispatch.planner.stock import Shut, Stock, closed, closed_to, front, stocks
 from cloud_dispatch.spend.payers import part_rate
 
@@ -187,6 +188,17 @@ class Catalogue:
         shelf = self.shelf(need.shape.labels)
         kinds = (shelf.front, shelf.dimmed, (kind for kind in shelf.kinds if kind.stock.listed is None))
         return any(kind.serves(need) and fit_empty(kind.room, need) > 0 for kind in chain(*kinds))
+
+    @cached_property
+    def _failed(self) -> Scopes[Blocked]:
+        return Scopes(self._snapshot.failed)
+
+    def is_sure(self, kind: Kind) -> bool:
+        """Whether it is counted on that `kind` is had when it is asked for: not where it failed when last tried."""
+        if not self._failed:
+            return True
+        first = kind.stock.first
+        return not any(b.is_for(kind.pool) and b.from_rate <= first.top_rate for b in self._failed.of(first))
 
     def _all_kinds(self) -> Iterator[Kind]:
         for pool in self._snapshot.pools:

@@ -1,85 +1,101 @@
-"""Idle instances that make room under caps for others. Owns which of them, and that something can be launched then.
+"""Instances that make room under caps for others. Owns which of them, and that something can be launched then.
 
-It is tried on the ledger that the plan leaves behind, from which what ends anyway is taken off. For what another cap, a
-quota or too few vCPUs would still forbid nothing is ended.
+Those that idle come first, then those whose turn it is to take no more work (`turns`). It is tried on the ledger that
+the plan leaves behind, from which what ends anyway is taken off. For what another cap, a quota or too few vCPUs would
+still forbid nothing is ended; nor is anything with work for what failed when it was last tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
-from cloud_dispatch.domain.ids import InstanceId, PoolName
+from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
 from cloud_dispatch.planner.caps import Lack, Ledger, levels_of
+from cloud_dispatch.planner.catalogue import Kind
 from cloud_dispatch.planner.needs import Need
 from cloud_dispatch.planner.pricing import Pricing
 from cloud_dispatch.planner.snapshot import Snapshot, Supply
+from cloud_dispatch.planner.turns import Turns
 
 
 class Exchange:
-    """`idle` are those that may go, in this order, of each pool so many as it has in `surplus`; beyond that only who is
-    too old for the tasks that get its place."""
+    """`idle` are those that may go, in this order, then whose turn it is; of each pool so many as it has in `surplus`,
+    beyond that only who idles and is too old for the tasks that get its place."""
 
     def __init__(
-        self, snapshot: Snapshot, ledger: Ledger, pricing: Pricing, idle: Iterable[Supply], surplus: dict[PoolName, int]
-    ) -> None:
+        self, snapshot: Snapshot, ledger: Ledger, pricing: Pricing, idle: Iterable[Supply],
+        surplus: dict[PoolName, int], turns: Turns,
+    ) -> None:  # fmt: skip
+        self._snapshot = snapshot
         self._replaces = not snapshot.foreign  # where others hold places it is not known that one is enough
         self._ledger = ledger
         self._pricing = pricing
         self._idle: dict[InstanceId, Supply] = {supply.instance: supply for supply in idle}
         self._surplus = surplus
-        of = {(s.pool, s.profile) for s in self._idle.values()}
-        self._levels = {key: frozenset(levels_of(snapshot, *key)) for key in of}
+        self._turns = turns
+        self._leaving: set[InstanceId] = set()
+        self._levels: dict[tuple[PoolName, ProfileName], frozenset[str]] = {}
 
     def makes_room(self, needs: Iterable[Need]) -> Iterator[tuple[Supply, Need]]:
         """Who goes, and for what, the most urgent of `needs` first."""
+        coming: list[Kind] = []
         for need in sorted(needs, key=lambda need: need.urgency):
-            count = need.short
-            while count > 0:
-                kind = self._pricing.opens(need)
-                if kind is not None:
-                    taken = min(count, self._pricing.room(kind))
-                    self._pricing.take(kind, self._pricing.offering(kind), taken)
-                    count -= taken
-                    continue
-                found = self._enough(need, count)
-                if not found:
-                    break
-                for supply in found:
-                    del self._idle[supply.instance]
-                    self._surplus[supply.pool] -= 1
-                    yield supply, need
+            count = 0
+            for working, most in chain([((), need.short)], self._turns.of(need, coming)):
+                while count < most:
+                    kind = self._pricing.opens(need)
+                    if kind is not None:
+                        taken = min(most - count, self._pricing.room(kind))
+                        self._pricing.take(kind, self._pricing.offering(kind), taken)
+                        coming.append(kind)
+                        count += taken
+                        continue
+                    found = self._enough(need, most - count, working)
+                    if not found:
+                        break
+                    for supply in found:
+                        self._leaving.add(supply.instance)
+                        self._idle.pop(supply.instance, None)
+                        self._surplus[supply.pool] -= 1
+                        yield supply, need
 
-    def _enough(self, need: Need, count: int) -> Sequence[Supply]:
-        """Whose end lets `count` instances be launched for `need`, or half of that, and so on; they are off the ledger.
-        Nobody where none can be."""
-        if not self._idle:
+    def _enough(self, need: Need, count: int, working: Collection[Supply]) -> Sequence[Supply]:
+        """Whose end lets `count` instances be launched for `need`, or half of that, and so on, of those that idle and
+        of `working`; they are off the ledger. Nobody where none can be."""
+        able = [*self._idle.values(), *(supply for supply in working if supply.instance not in self._leaving)]
+        if not able:
             return ()
         for kind in self._pricing.kept_out(need):
+            if working and not self._pricing.is_sure(kind):
+                continue
             many = 1
-            found = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, many))
+            found = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, many), able)
             while found and count > many:
-                more = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, count))
+                more = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, count), able)
                 found, many, count = more or found, count if more else many, max(count // 2, 1)
             for supply in found:
                 self._ledger.end(supply)
-            if found and self._pricing.opens(need) is not None:
+            opened = self._pricing.opens(need) if found else None
+            if opened is not None and not (working and not self._pricing.is_sure(opened)):
                 return found
             for supply in found:
                 self._ledger.end(supply, -1)
         return ()
 
-    def _lacking(self, need: Need, lacks: Mapping[str, Lack]) -> list[Supply]:
+    def _lacking(self, need: Need, lacks: Mapping[str, Lack], able: Iterable[Supply]) -> list[Supply]:
         """Those that hold what is lacking, none of them in vain; nobody where they do not hold all of it."""
         found: list[Supply] = []
         left = {level: list(lack) for level, lack in lacks.items()}
         surplus, missing = dict(self._surplus), set(lacks)
-        for supply in self._idle.values():
+        for supply in able:
             if not missing:
                 break
-            levels = self._levels[supply.pool, supply.profile]
+            levels = self._levels_of(supply)
             if levels.isdisjoint(missing):
                 continue
-            if surplus[supply.pool] > 0 or (self._replaces and need.index in supply.declines):
+            replaces = self._replaces and supply.instance in self._idle and need.index in supply.declines
+            if surplus[supply.pool] > 0 or replaces:
                 surplus[supply.pool] -= 1
                 found.append(supply)
                 for level in levels & left.keys():
@@ -91,10 +107,17 @@ class Exchange:
 
     def _spared(self, supply: Supply, left: Mapping[str, list[int]]) -> bool:
         """Whether enough would come free without `supply`; then it is taken off what does."""
-        levels = self._levels[supply.pool, supply.profile] & left.keys()
+        levels = self._levels_of(supply) & left.keys()
         if any(left[level][0] + 1 > 0 or left[level][1] + supply.vcpus > 0 for level in levels):
             return False
         for level in levels:
             left[level][0] += 1
             left[level][1] += supply.vcpus
         return True
+
+    def _levels_of(self, supply: Supply) -> frozenset[str]:
+        key = (supply.pool, supply.profile)
+        found = self._levels.get(key)
+        if found is None:
+            found = self._levels[key] = frozenset(levels_of(self._snapshot, *key))
+        return found

@@ -26,7 +26,6 @@ from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Drain
 from cloud_dispatch.planner.preempted import EVEN
 from cloud_dispatch.planner.pricing import Pricing
-from cloud_dispatch.planner.scopes import Scopes
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply
 
 _S = InstanceState
@@ -118,8 +117,8 @@ class Oversized:
         that, with what can't be had now."""
         found = self._shelves.get(labels)
         if found is None:
-            shelf, failed = self._catalogue.shelf(labels), Scopes(self._snapshot.failed)
-            gone = {kind for kind in shelf.kinds if failed.of(kind.stock.first)} if failed else set()
+            shelf = self._catalogue.shelf(labels)
+            gone = {kind for kind in shelf.kinds if not self._catalogue.is_sure(kind)}
             left = Shelf([kind for kind in shelf.kinds if kind not in gone], {}) if gone else shelf
             found = self._shelves[labels] = left, [*shelf.dimmed, *gone]
         return found

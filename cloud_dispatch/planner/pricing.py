@@ -250,6 +250,10 @@ class Pricing:
         near, _ = self.within_factor(search, need, self._catalogue.shelf(need.shape.labels))
         return min(near)[-1] if near else None
 
+    def is_sure(self, kind: Kind) -> bool:
+        """Whether what runs may be given up for `kind`."""
+        return self._catalogue.is_sure(kind)
+
     def kept_out(self, need: Need) -> Iterator[Kind]:
         """What caps alone keep from being rented for `need`, the cheapest first when full; of what is alike to them the
         first. Not what others hold the places of."""

@@ -3,7 +3,7 @@
 A drain is confirmed by the agent and fenced, so that work which arrives meanwhile is not lost; still, no instance with
 work is drained for want of it but one that is much too large for it (`oversized`), and none that a waiting task could
 use: it would be rented again at once. One that is too old for what waits makes room for another, also where its pool
-keeps so many.
+keeps so many. Under a cap one with work takes no more of it where others come first (`turns`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Drain
 from cloud_dispatch.planner.pricing import Pricing
 from cloud_dispatch.planner.snapshot import Snapshot, Supply
+from cloud_dispatch.planner.turns import Turns
 from cloud_dispatch.planner.wanted import Wanted
 
 _S = InstanceState
@@ -89,20 +90,26 @@ def release(
             yield Drain(supply.instance, "idle", f"{reasons[supply.instance]}{_besides(target)}")
         else:
             others.append(supply)
-    if short and others:
+    turns = Turns(snapshot, pools, targets, capacity, needs)
+    if short and (others or turns.any(short)):
         for alike in snapshot.alike:
             if alike[0].state in _ENDING:
                 ledger.end(alike[0], len(alike))
-        for supply, need in Exchange(snapshot, ledger, pricing, others, surplus).makes_room(short):
-            reason = f"makes room under a cap for tasks of {need.shape.describe()}"
-            if need.index in supply.declines:
-                payer = f", or cost {need.item.payer} too much there" if need.item.payer != NOBODY else ""
-                # what has a price at most was refused for it where a claim was made
-                cause = "price" if need.item.most_rate else "lifetime"
-                yield Drain(supply.instance, cause, f"{reason}, which take longer than is left of its life{payer}")
-            else:
-                yield Drain(supply.instance, "surplus", f"{reason}{_besides(targets[supply.pool])}")
+        for supply, need in Exchange(snapshot, ledger, pricing, others, surplus, turns).makes_room(short):
+            yield _makes_room(supply, need, targets[supply.pool], turns)
     yield from oversized.drains({name: surplus[name] if targets[name].may_drain else 0 for name in pools})
+
+
+def _makes_room(supply: Supply, need: Need, target: Wanted, turns: Turns) -> Drain:
+    reason = f"makes room under a cap for tasks of {need.shape.describe()}"
+    if supply.state is _S.BUSY:
+        return Drain(supply.instance, "turn", f"{reason}: {turns.why(supply, need)}")
+    if need.index not in supply.declines:
+        return Drain(supply.instance, "surplus", f"{reason}{_besides(target)}")
+    payer = f", or cost {need.item.payer} too much there" if need.item.payer != NOBODY else ""
+    # what has a price at most was refused for it where a claim was made
+    cause = "price" if need.item.most_rate else "lifetime"
+    return Drain(supply.instance, cause, f"{reason}, which take longer than is left of its life{payer}")
 
 
 def _declines_any(supply: Supply, short: Sequence[Need]) -> bool:

@@ -8,7 +8,8 @@ nothing. A success ends the doubling: a launch that of refusals, a registration 
 anything of the other. What only an operator can mend is asked again as soon as he says that he has.
 
 What was refused, or did not boot, when it was last tried is not counted on for a day, unless it succeeds: it is
-tried again where something waits, but nothing that runs is given up for it.
+tried again where something waits, but nothing that runs is given up for it. So it is with what a budget refused, for an
+hour in any case: one pool's success says nothing of another's budget.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ LONGEST_MS = 60 * MINUTE
 LONGEST_FOR_CAPACITY_MS = 15 * MINUTE
 #: How long nobody counts on what failed when it was last tried.
 WARY_MS = 24 * 60 * MINUTE
-#: How long a refusal by a budget is good for.
+#: How long a refusal by a budget is good for, and how long nobody counts on what was refused.
 MONEY_MS = 20_000
+WARY_OF_MONEY_MS = 60 * MINUTE
 #: How long it is good for that so many boot that no more may, should none of them register.
 BOOTING_MS = 60_000
 
@@ -103,19 +105,18 @@ class FailureMemory:
             scope = errors.Scope()
             holding = (one for one in self.blocked(now_ms) if one.from_rate and one.profile == offering.profile)
             from_rate = min([from_rate, *(one.from_rate for one in holding if one.pool == pool)])
-        blocked = self._remember(
-            _Kind.MONEY, offering, scope, MONEY_MS, reason, now_ms, pool=pool if from_rate else "", from_rate=from_rate
-        )
-        self._calm(_Kind.MONEY, offering)
-        return blocked
+        return self._remember(
+            _Kind.MONEY, offering, scope, MONEY_MS, reason, now_ms, pool=pool if from_rate else "", from_rate=from_rate,
+            doubles=False, wary_for_ms=WARY_OF_MONEY_MS,
+        )  # fmt: skip
 
     def unproved(self, offering: Offering, template: str, reason: str, now_ms: int) -> Blocked:
         """Remember that no more of `offering` may boot from `template` now: until one registers, and it is asked again
         before long anyway."""
         scope = _alone(offering)
-        blocked = self._remember(_Kind.BREAKER, offering, scope, BOOTING_MS, reason, now_ms, template=template)
-        self._calm(_Kind.BREAKER, offering)
-        return blocked
+        return self._remember(
+            _Kind.BREAKER, offering, scope, BOOTING_MS, reason, now_ms, template=template, doubles=False
+        )
 
     def launched(self, offering: Offering) -> None:
         """A launch of `offering` brought a VM: the next refusal is a first one again."""
@@ -171,7 +172,7 @@ class FailureMemory:
     def _remember(
         self, kind: _Kind, offering: Offering, scope: errors.Scope, length_ms: int, reason: str, now_ms: int,
         took_ms: int = 0, template: str = "", pool: str = "", from_rate: int = 0, mendable: bool = False,
-        longest_ms: int = LONGEST_MS, wary_for_ms: int = 0,
+        longest_ms: int = LONGEST_MS, wary_for_ms: int = 0, doubles: bool = True,
     ) -> Blocked:  # fmt: skip
         key = (kind, offering.profile, scope, template, pool)
         before = self._entries.get(key)
@@ -197,7 +198,7 @@ class FailureMemory:
             from_rate=from_rate,
             obstacle=_OBSTACLES[kind],
         )
-        forget_ms = blocked.until_ms + length_ms + took_ms
+        forget_ms = blocked.until_ms + length_ms + took_ms if doubles else blocked.until_ms
         self._entries[key] = _Entry(kind, blocked, length_ms, forget_ms, mendable, now_ms + wary_for_ms)
         return blocked
 

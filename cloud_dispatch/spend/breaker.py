@@ -52,7 +52,7 @@ ENDING_MS = 2 * MINUTE_MS
 
 #: Causes of an end that say nothing of what the VM was made from.
 NEUTRAL = frozenset({
-    "killed", "operator", "behaviour", "stopped", "shutdown", "stale", "surplus", "oversized", "budget",
+    "killed", "operator", "behaviour", "stopped", "shutdown", "stale", "surplus", "turn", "oversized", "budget",
     "preempted", "advised", "not-launched", "refused",
 })  # fmt: skip
 #: Ends of a service that broke, whether or not there was work for it.

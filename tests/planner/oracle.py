@@ -6,8 +6,9 @@ broken plan and see the right complaint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
+from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.shape import Load, Shape, room_for
@@ -98,13 +99,15 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         row = rows[action.instance]
         if row.behaviour is Behaviour.HOLD:
             yield f"{row.instance} is held and drained"
-        if action.cause in ("idle", "surplus", "lifetime", "price", "oversized"):
+        if action.cause in ("idle", "surplus", "turn", "lifetime", "price", "oversized"):
             of = replaced if action.cause in ("lifetime", "price") else gone
             of[row.pool] = of.get(row.pool, 0) + 1
             if not all(t.may_drain for t in snapshot.targets if t.pool == row.pool):
                 yield f"pool {row.pool} must not be lowered"
             if action.cause == "oversized":
                 yield from _oversized(snapshot, row, pools[row.pool])
+            elif action.cause == "turn":
+                yield from _turn(snapshot, row, pools)
             elif row.load.tasks or row.state is not _S.IDLE:
                 yield f"{row.instance} is drained with work or not idle"
             if snapshot.unknowns:
@@ -158,6 +161,37 @@ def _oversized(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
         yield f"{row.instance} is drained for its size, and nothing cheaper runs what it does"
 
 
+def _turn(snapshot: Snapshot, row: Supply, pools: Mapping[PoolName, Pool]) -> Iterator[str]:
+    """Something that it can't run comes before all that waits for it: by its priority, or, where nothing can run it, by
+    its age."""
+    if row.state is not _S.BUSY or row.profile in snapshot.silent or row.stale:
+        yield f"{row.instance} makes way for others, and does not work as usual"
+    if row.stays.tasks and row.load.tasks > 1:
+        yield f"{row.instance} makes way for others, and works for long"
+    waiting = [
+        (-item.priority, item.oldest_ms, number)
+        for number, item in enumerate(snapshot.demand)
+        if item.gang_size <= 1 and not item.withheld and _starting(snapshot, item.shape, {number}) < item.count
+    ]
+    rivals = [key for key in waiting if _runs(row, snapshot, key[2])]
+    for key in waiting:
+        urgency, oldest_ms, number = key
+        if key in rivals:
+            continue
+        if rivals and all(rival[0] > urgency for rival in rivals):
+            return
+        waited_ms = snapshot.now_ms - oldest_ms if oldest_ms else 0
+        longest = waited_ms >= pools[row.pool].target_drain_ms and all(rival > key for rival in rivals)
+        ready = (s for s in snapshot.supply if s.state in (_S.IDLE, _S.BUSY) and s.behaviour is Behaviour.RUN)
+        if longest and not any(_runs(s, snapshot, number) for s in ready if not s.stale and s.pool in pools):
+            return
+    yield f"{row.instance} makes way for others before it is their turn"
+
+
+def _runs(row: Supply, snapshot: Snapshot, number: int) -> bool:
+    return number not in row.declines and room_for(row.machine, Load(), snapshot.demand[number].shape, 1) > 0
+
+
 def _terminations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     rows = {supply.instance: supply for supply in snapshot.supply}
     for action in plan.actions:
@@ -198,10 +232,10 @@ def _reasons(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"nothing is said of {item.shape.describe()}"
 
 
-def _starting(snapshot: Snapshot, shape: Shape) -> int:
-    """At most so many tasks of `shape` can start now."""
+def _starting(snapshot: Snapshot, shape: Shape, of: Collection[int] = ()) -> int:
+    """At most so many tasks of `shape` can start now, of all its demand or of that with the numbers `of`."""
     ready = (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT, _S.UNKNOWN)
-    numbers = {number for number, item in enumerate(snapshot.demand) if item.shape == shape}
+    numbers = set(of) or {number for number, item in enumerate(snapshot.demand) if item.shape == shape}
     able = [s for s in snapshot.supply if s.state in ready and not numbers <= set(s.declines)]
     return sum(room_for(s.machine, s.load, shape, 1 << 40) for s in able)
 

@@ -219,6 +219,36 @@ def test_what_is_larger_than_its_work_goes_by_the_rules(scene: Snapshot) -> None
     assert launched(plan(applied(scene, found))) == {}
 
 
+@st.composite
+def crowded(draw: st.DrawFn) -> Snapshot:
+    """The same where all that exists works, and a cap lets no more in."""
+    scene = draw(scenes())
+    asked = [item.shape for item in scene.demand]
+    supply = []
+    for one in scene.supply:
+        own = next((own for own in asked if room_for(one.machine, Load(), own, 1)), shape(0.25, 0.25))
+        load = busy(own, draw(st.integers(1, 2)))
+        one = replace(
+            one, state=S.BUSY, behaviour=Behaviour.RUN, stale="", load=load, idle_since_ms=None, asks_end=False,
+            stays=draw(st.sampled_from([Load(), Load(), load])), free_ms=NOW + draw(st.sampled_from([0, MINUTE])),
+        )  # fmt: skip
+        supply.append(one)
+    waiting = tuple(replace(item, oldest_ms=item.oldest_ms or NOW - MINUTE) for item in scene.demand)
+    return replace(
+        scene, demand=waiting, supply=tuple(supply), unknowns=False, stop=Stop(), silent=(),
+        caps=Caps(instances=len(supply)),
+    )  # fmt: skip
+
+
+@SETTINGS
+@given(scene=crowded())
+def test_turns_come_by_the_rules(scene: Snapshot) -> None:
+    """Who makes way does so for what the judge finds to come first too; and nothing is rented before it has gone."""
+    found = plan(scene)
+    assert complaints(scene, found) == []
+    assert launched(plan(applied(scene, found))) == {}
+
+
 @SETTINGS
 @given(scene=scenes())
 def test_a_plan_says_the_same_for_the_same_snapshot(scene: Snapshot) -> None:
@@ -250,6 +280,7 @@ def test_a_longer_queue_is_not_left_without_launches(scene: Snapshot, more: int)
 
 
 BROKEN = snapshot([demand(shape(), 2)], supply=[instance(0), instance(1, state=S.BUSY, load=busy(shape(), 1))])
+LONG = snapshot(supply=[instance(state=S.BUSY, load=busy(shape(0.5), 2), stays=busy(shape(0.5), 1))])
 LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
 
 
@@ -271,6 +302,9 @@ LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "and was of use"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "what waits could use it"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "nothing cheaper runs what it does"),
+        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "turn", "x"),)), "and does not work as usual"),
+        (LONG, Plan((Drain(LONG.supply[0].instance, "turn", "x"),)), "and works for long"),
+        (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "turn", "x"),)), "before it is their turn"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "stale", "x"),)), "is not stale"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "lifetime", "x"),)), "is not too old or too dear for anything"),
         (BROKEN, Plan((Terminate(BROKEN.supply[0].instance, "failed", "x"),)), "terminated while idle"),

@@ -13,6 +13,7 @@ from cloud_dispatch.reconcile.failures import LONGEST_MS, FailureMemory
 from tests.reconcile.examples import offering
 
 DAY = 24 * 60 * 60_000
+HOUR = 3_600_000
 
 
 def test_capacity_blocks_just_the_type_zone_and_market_it_speaks_of() -> None:
@@ -134,14 +135,28 @@ def test_what_failed_last_is_not_counted_on_for_a_day_unless_it_succeeds() -> No
             assert [one.covers(offering()) for one in memory.failed(now_ms)] == [True]
             assert memory.blocked(now_ms) == ()
         assert memory.failed(DAY) == ()
+        memory = FailureMemory()
+        fail(memory)
         succeed(memory, offering())
         assert memory.failed(DAY - 1) == ()
     for error in (errors.RateLimited("", retry_after_ms=0), errors.Transient(""), errors.InDoubt("")):
         memory = FailureMemory()
         assert memory.failed(memory.refused(offering(), error, 0).until_ms) == ()
-    memory.unaffordable(offering(), "", 0)
     memory.unproved(offering(), "", "", 0)
     assert memory.failed(60_000) == ()
+
+
+def test_what_a_budget_refused_is_not_counted_on_for_an_hour_unless_the_limits_are_others() -> None:
+    """It is tried again much sooner; a launch of the same for another pool, or in its place, says nothing of it."""
+    memory = FailureMemory()
+    memory.unaffordable(offering(), "", 0)
+    memory.launched(offering())
+    assert memory.blocked(60_000) == ()
+    assert len(memory.failed(HOUR - 1)) == 1
+    assert memory.failed(HOUR) == ()
+    memory.unaffordable(offering(), "", HOUR)
+    memory.forget_money()
+    assert memory.failed(HOUR + 60_000) == ()
 
 
 def test_what_failed_is_forgotten_after_a_day() -> None:

@@ -1,0 +1,92 @@
+"""Whose turn it is under a cap. Owns which instances with work take no more of it, so that others get their places.
+
+Work that keeps coming would keep all of them, and what none of them can run would wait for as long as it comes. So one
+goes for tasks of a higher priority than all that waits for it. Among equals it goes for tasks that nothing which exists
+can run, once they have waited for longer than what waits for it, and than what waits there shall: kinds of tasks that
+take turns change the instances no more often than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from cloud_dispatch.domain.ids import PoolName
+from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.pool import Pool
+from cloud_dispatch.planner.bins import Host
+from cloud_dispatch.planner.catalogue import Kind
+from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.placement import Capacity
+from cloud_dispatch.planner.snapshot import Snapshot, Supply
+from cloud_dispatch.planner.wanted import Wanted
+
+_BY_PRIORITY = "all that waits and could run on it has a lower priority"
+_BY_AGE = "nothing that exists can run them, and they have waited for longer than what could run on it"
+
+
+class Turns:
+    """The turns of `needs`, which are placed."""
+
+    def __init__(
+        self, snapshot: Snapshot, pools: Mapping[PoolName, Pool], targets: Mapping[PoolName, Wanted],
+        capacity: Capacity, needs: Sequence[Need],
+    ) -> None:  # fmt: skip
+        self._snapshot, self._pools, self._targets, self._capacity = snapshot, pools, targets, capacity
+        self._waiting = [need for need in needs if need.item.count > need.starting]
+        self._known: dict[tuple[Need, Host], str] = {}
+
+    def any(self, needs: Iterable[Need]) -> bool:
+        """Whether it is the turn of any of `needs` anywhere."""
+        return any(working for need in needs for working, _ in self.of(need, ()))
+
+    def of(self, need: Need, coming: Iterable[Kind]) -> Iterator[tuple[Sequence[Supply], int]]:
+        """Who takes no more work for tasks of `need`, the soonest free first, and for how many instances at most: for
+        all that caps keep out where it goes first by its priority, for one where by its age. `coming` get the places of
+        others; they are read again for the second."""
+        if any(other.item.priority < need.item.priority for other in self._waiting):
+            yield [s for s in self._able if self.why(s, need) == _BY_PRIORITY], need.short
+        if not self._capacity.can_run(need) and not any(_runs(kind, need) for kind in coming):
+            yield [s for s in self._able if self.why(s, need)], 1
+
+    def why(self, supply: Supply, need: Need) -> str:
+        """Why it is the turn of `need` on `supply`; "" where it is not."""
+        host = self._capacity.host(supply.machine, supply.declines)
+        known = self._known.get((need, host))
+        if known is None:
+            known = self._known[need, host] = self._why(host, self._pools[supply.pool], need)
+        return known
+
+    def _why(self, host: Host, pool: Pool, need: Need) -> str:
+        if host.can(need):
+            return ""
+        rivals = [other for other in self._waiting if other is not need and host.can(other)]
+        highest = max((other.item.priority for other in rivals), default=need.item.priority)
+        if highest < need.item.priority:
+            return _BY_PRIORITY
+        longest = need.waited_ms(self._snapshot.now_ms) >= pool.target_drain_ms and all(
+            need.urgency < other.urgency for other in rivals
+        )
+        return _BY_AGE if longest else ""
+
+    @cached_property
+    def _able(self) -> Sequence[Supply]:
+        """Those at work that are free soon, or with the end of their one task: what takes nothing more, and goes on for
+        long, would stand empty for as long."""
+        able = [supply for alike in self._snapshot.alike if self._is_able(alike[0]) for supply in alike]
+        return sorted(able, key=lambda s: (s.stays.tasks, s.free_ms, -(s.rate or 0), s.instance))
+
+    def _is_able(self, one: Supply) -> bool:
+        return (
+            one.state is InstanceState.BUSY
+            and one.behaviour is Behaviour.RUN
+            and not one.stale
+            and one.pool in self._pools
+            and self._targets[one.pool].may_drain
+            and one.profile not in self._snapshot.silent
+            and (not one.stays.tasks or one.load.tasks == 1)
+        )
+
+
+def _runs(kind: Kind, need: Need) -> bool:
+    return kind.serves(need) and fit_empty(kind.room, need) > 0 and kind.is_paid_for(need)
