@@ -58,7 +58,8 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The VM of a live row is stopped, or the provider says that it is gone."""
+    """The VM of a live row is stopped, or the provider says that it is gone. Of one that boots yet it is enough that it
+    is on its way there, taken back: some clouds say so of no VM that is gone."""
 
     instance: InstanceId
     vm: Vm
@@ -93,6 +94,13 @@ Finding = Bound | Stranger | Foreign | Ended | Missing | Seen
 def was_adopted(row: Instance) -> bool:
     """Whether the row was made for a VM found by its tags: such a row has no boot deadline."""
     return row.boot_deadline_ms == 0
+
+
+def has_ended(row: Instance, vm: Vm) -> bool:
+    """Whether nothing comes of the VM of `row` any more. While it boots that is so as soon as it is taken back; later
+    its agent has notice of that, and uses it."""
+    taken = vm.preempted and vm.state is VmState.STOPPING and row.state is _S.BOOTING
+    return taken or vm.state in (VmState.STOPPED, VmState.GONE)
 
 
 def is_open(row: Instance, alike: int, restored_ms: int | None) -> bool:
@@ -150,7 +158,7 @@ def _of_vm(
 ) -> Bound | Stranger | Ended | Seen | None:
     row = by_vm.get(vm.id)
     if row is not None:
-        if vm.state in (VmState.STOPPED, VmState.GONE):
+        if has_ended(row, vm):
             return Ended(row.id, vm)
         nameless = vm.slot < 0 and facts.slot != slot_of(row.id)[1]
         behaviour = facts.behaviour if facts.behaviour != row.behaviour else None

@@ -22,7 +22,17 @@ from cloud_dispatch.reconcile import apart, boot, foreign
 from cloud_dispatch.reconcile.absence import Absence
 from cloud_dispatch.reconcile.asking import Asking, Listed
 from cloud_dispatch.reconcile.context import Context
-from cloud_dispatch.reconcile.matching import Bound, Ended, Finding, Missing, Seen, Stranger, match, was_adopted
+from cloud_dispatch.reconcile.matching import (
+    Bound,
+    Ended,
+    Finding,
+    Missing,
+    Seen,
+    Stranger,
+    has_ended,
+    match,
+    was_adopted,
+)
 from cloud_dispatch.reconcile.recalled import Recalled
 from cloud_dispatch.reconcile.restored import SHOWN
 from cloud_dispatch.reconcile.spend import lag_ms
@@ -154,22 +164,21 @@ class Observer:
 
     async def _ended(self, finding: Ended) -> None:
         row = self._c.store.instances().get(finding.instance)
-        if row is None:
-            return
-        taken = finding.vm.preempted
-        if finding.vm.state is VmState.GONE:
-            what, by = ("preempted", _TAKEN) if taken else ("vanished", _VANISHED)
-            cause, reason = row.ended_by(what, f"the provider says that the VM is gone: {by}")
-            if row.state is _S.BOOTING and not taken:
+        if row is None or not has_ended(row, finding.vm):
+            return  # its agent has registered since the listing was compared
+        taken, gone = finding.vm.preempted, finding.vm.state is VmState.GONE
+        what, by = ("preempted", _TAKEN) if taken else ("vanished" if gone else "powered-off", _VANISHED)
+        reason = f"the provider says that the VM is {finding.vm.state}: {by}"
+        failed_boot = row.state is _S.BOOTING and not taken
+        if gone:
+            cause, reason = row.ended_by(what, reason)
+            if failed_boot:
                 boot.count(self._c, row, reason)
             await self._c.apply(row.id, _E.GONE, cause=cause, reason=reason, ended_ms=self._c.clock.now())
-        elif row.state is _S.BOOTING:
-            cause = "preempted" if taken else "powered-off"
-            boot.give_up(self._c, row, cause, "the VM stopped before a compute service registered")
+        elif failed_boot:
+            boot.give_up(self._c, row, what, "the VM stopped before a compute service registered")
         elif row.state not in (_S.TERMINATING, _S.DRAINED, _S.FAILED, _S.LOST):
-            cause, by = ("preempted", _TAKEN) if taken else ("powered-off", _VANISHED)
-            reason = f"the provider says that the VM is stopped: {by}"
-            await self._c.apply(row.id, _E.FAIL, cause=cause, reason=reason)
+            await self._c.apply(row.id, _E.FAIL, cause=what, reason=reason, expect=frozenset({row.state}))
 
     def _missing(self, instance: InstanceId, provider: Provider, started: int) -> None:
         """One more piece of evidence; enough of it starts the last question, a get."""

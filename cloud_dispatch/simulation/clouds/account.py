@@ -356,7 +356,7 @@ class Account:
             notice_ms = self.settings.spot.notice_ms if record.fate.announced else 0
         record.preempted, record.taken, record.why = True, True, "preempted"
         if not notice_ms or record.state is VmState.PENDING:
-            self._gone(record, EndCause.PREEMPTED)
+            self._taken(record)
             return
         ends_ms = self.clock.now() + notice_ms
         if self._dialect.ways.notice_stops:
@@ -364,9 +364,18 @@ class Account:
             self.enter(record, VmState.STOPPING)
         else:
             self._show(record, record.view(record.state))
-        self.after(record, notice_ms, self._gone, EndCause.PREEMPTED)
+        self.after(record, notice_ms, self._taken)
         if record.guest_lives:
             self._guests.on_notice(record, ends_ms)
+
+    def _taken(self, record: Record) -> None:
+        if not self.settings.spot.leaves:
+            self._gone(record, EndCause.PREEMPTED)
+            return
+        self._cancel(record)
+        self._stop_billing(record)
+        self._silence(record, EndCause.PREEMPTED)
+        self.enter(record, VmState.STOPPED)
 
     def _refuse(self, record: Record) -> None:
         """The create that was accepted fails."""

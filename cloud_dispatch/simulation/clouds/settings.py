@@ -103,6 +103,8 @@ class Spot:
     notice_ms: int = 120_000
     #: How often a notice does not come at all.
     unannounced: float = 0.0
+    #: Whether a VM that is taken back is left, stopped: deallocated, as Azure calls it.
+    leaves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

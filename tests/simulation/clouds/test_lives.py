@@ -192,6 +192,21 @@ async def test_a_notice_does_not_always_come() -> None:
     assert 3 < len(chance.of("notice")) < 17
 
 
+async def test_a_vm_that_is_taken_back_may_be_left_stopped() -> None:
+    """Where it is to be deallocated, as on Azure: its guest is gone, it bills no more, and waits to be deleted."""
+    scene = Scene(steady(Cloud.ARM, spot=Spot(leaves=True)), [Fault(FaultKind.PREEMPT, from_ms=60_000, amount=30_000)])
+    (record,) = await scene.up(market=Market.SPOT)
+    await asyncio.sleep(90)
+    assert [cause for _, _, cause in scene.of("end")] == [EndCause.PREEMPTED]
+    billed = scene.bill()[record.id]
+    await asyncio.sleep(HOUR_MS / 1000)
+    (shown,) = await scene.vms()
+    assert (shown.state, shown.preempted, scene.bill()[record.id]) == (VmState.STOPPED, True, billed)
+    await scene.driver.terminate(record.id)
+    await asyncio.sleep(10)
+    assert (record.state, len(scene.of("end"))) == (VmState.GONE, 1)
+
+
 async def test_a_vm_that_is_deleted_within_its_notice_ends_once() -> None:
     """The dispatcher was faster than the market: one end, and nothing comes after it."""
     scene = Scene(steady(Cloud.EC2), [Fault(FaultKind.PREEMPT, from_ms=60_000, amount=-1)])

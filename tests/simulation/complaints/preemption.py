@@ -4,6 +4,7 @@ machines back again and again."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -12,12 +13,14 @@ import pytest
 from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.task import Cause, TaskState
+from cloud_dispatch.provider.spi import Listing, VmState
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as Trouble
 from cloud_dispatch.simulation.clouds.records import Record
-from cloud_dispatch.simulation.clouds.settings import Cloud
+from cloud_dispatch.simulation.clouds.settings import Cloud, Life, Spread
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.dispatcher import Incarnation
+from cloud_dispatch.simulation.ports import TrueVm
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.simulation.world import World
 from cloud_dispatch.spend.spot_past import SpotPast
@@ -27,7 +30,7 @@ from tests.simulation.complaints.story import Evidence, Start, Story, all_succee
 from tests.simulation.scenes import scene
 
 _STRUCK_MS = 120_000
-_S = InstanceState
+_S, _V = InstanceState, VmState
 _LEAVING = (_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE)
 
 
@@ -194,4 +197,74 @@ LEFT = Story(
     "0 of 6 tasks succeeded",
 )
 
-STORIES = (*NOTICES, UNANNOUNCED, LEFT)
+# -- 13: a machine that is taken back while it boots counts as a boot that failed
+
+_BOOTING_MS = 20_000
+
+
+def _taken_while_it_boots(cloud: Cloud, notice_ms: int) -> Scenario:
+    """One task, one kind of machine in one zone; the first of them is taken back before it has booted."""
+    usual = with_pool(scene(cloud), markets=(Market.SPOT,))
+    settings = usual.accounts[0].settings
+    sold = next(one for one in settings.sells if one.spot_rate is not None)
+    work = (Work(conduct=Conduct(run_ms=30_000), shape=ALONE),)
+    struck = CloudFault(Trouble.PREEMPT, from_ms=_BOOTING_MS, until_ms=10 * _BOOTING_MS, times=1, amount=notice_ms)
+    return with_account(
+        msgspec.structs.replace(usual, work=work),
+        struck,
+        sells=(replace(sold, zones=sold.zones[:1]),),
+        spot=replace(settings.spot, leaves=cloud is Cloud.ARM),
+        life=Life(boot=Spread(40_000)),
+    )
+
+
+def _taken(found: Evidence) -> list[TrueVm]:
+    return [vm for vm in found.vms if cast(Record, vm).preempted]
+
+
+def _a_boot_was_struck(found: Evidence) -> Iterator[str]:
+    taken = _taken(found)
+    if len(taken) != 1 or taken[0].id in found.registered:
+        yield "no machine was taken back while it booted"
+
+
+def _boot_is_no_failure(found: Evidence) -> Iterator[str]:
+    """It ends as preempted, and the same is asked for again as soon as that is seen."""
+    yield from all_succeeded(found)
+    (taken,) = _taken(found)
+    causes = {row.instance.cause for row in found.rows if row.instance.vm == taken.id and row.instance.cause}
+    if causes != {"preempted"}:
+        yield f"machine {taken.id} was taken back and ended as {sorted(causes)}"
+    seen_ms = next(now for now, vm, state in found.states if vm == taken.id and state in (_V.STOPPING, _V.STOPPED))
+    due = seen_ms + found.scenario.timing.list_interval_ms + 10_000
+    made = [found.made_ms(vm) for vm in found.vms if vm is not taken]
+    if not made or min(made) > due:
+        yield f"the next machine was asked for at {min(made, default=None)} ms, {due} at the latest is no wait"
+
+
+def _unread(world: World, patch: pytest.MonkeyPatch) -> None:
+    """The peer does not read why a machine stopped."""
+
+    async def answer(driver: plants.Driver, name: Any, *args: Any) -> Any:
+        found = await driver.pass_on(name, *args)
+        if isinstance(found, Listing):
+            return replace(found, vms=tuple(replace(vm, preempted=False) for vm in found.vms))
+        return found
+
+    plants.driver(world, answer)
+
+
+TAKEN_BOOTS = tuple(
+    Story(
+        13,
+        f"a-machine-of-{cloud}-that-is-taken-back-while-it-boots-is-no-failed-boot",
+        _taken_while_it_boots(cloud, notice_ms),
+        _a_boot_was_struck,
+        _boot_is_no_failure,
+        _unread,
+        "the next machine was asked for at",
+    )
+    for cloud, notice_ms in ((Cloud.GCE, 30_000), (Cloud.ARM, 0))
+)
+
+STORIES = (*NOTICES, UNANNOUNCED, LEFT, *TAKEN_BOOTS)
