@@ -83,8 +83,11 @@ async def prune(
     for piece in await ask(sums.pieces, others[ledger.name]) if others.get(ledger.name) else ():
         async with no_page() as adds_up:
             pruned[ledger.name] += await run(sums.FoldLedger(piece)) if adds_up else 0
-    if ids := others.get(shapes.name):
-        pruned[shapes.name] = await run(unasked.Forget(ids))
+    unasked_for = others.get(shapes.name, ())
+    while unasked_for:
+        forget = unasked.Forget(unasked_for)
+        pruned[shapes.name] += await run(forget)
+        unasked_for = forget.left
     if not of:
         await run(DropExpired(now_ms - DAY_MS))
     if not of or charges.name in of:

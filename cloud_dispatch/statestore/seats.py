@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from cloud_dispatch.domain.instance import Instance, InstanceState
@@ -100,12 +100,13 @@ class Seat:
                 self.giving.add(number)
         return not misfit
 
-    def forget(self, lines: Iterable[int]) -> None:
-        """Nothing waits in any of these, nor will."""
-        for number in lines:
-            self.misfits.pop(number, None)
-            self.giving.discard(number)
-            self.refused.pop(number, None)
+    def forget(self, lines: AbstractSet[int]) -> None:
+        """Nothing waits in any of these, nor will. It costs what is known of them here, and nothing for the others."""
+        for number in self.misfits.keys() & lines:
+            del self.misfits[number]
+        self.giving -= self.giving & lines
+        for number in self.refused.keys() & lines:
+            del self.refused[number]
 
     def room(self, machine: Machine, shape: Shape, most: int) -> int:
         """`domain.shape.room_for` this load, faster for shapes and machines without limits (a test holds them equal).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from cloud_dispatch.spend.costs import CostKey, CostQuery
 from cloud_dispatch.statestore import costs
 from cloud_dispatch.statestore.engine import to_read
 from cloud_dispatch.statestore.schema import tasks
+from cloud_dispatch.statestore.seats import Seat
 from cloud_dispatch.statestore.unasked import Forget
 from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
 from cloud_dispatch.testing.store_contract_payers import POOR, limited, machine, of
@@ -71,6 +73,37 @@ async def test_nothing_is_left_in_memory_of_a_shape_that_is_forgotten(migrated_s
         assert await store.check() == []
         assert await work(5) == filled
         assert lines.isdisjoint(memory._lines.values())
+        assert await store.check() == []
+
+
+@pytest.mark.parametrize(("most", "longest"), [(16, 8), (1, 2)])
+async def test_shapes_are_forgotten_in_pieces(
+    migrated_sqlite_url: str, monkeypatch: pytest.MonkeyPatch, most: int, longest: int
+) -> None:
+    """Two machines, twelve shapes, and of half of them a line of a payer with a limit: only so many numbers are looked
+    for at all machines in one go, and those of one shape where that is more. None is left over."""
+    clock, forget = ManualClock(), Seat.forget
+    pieces: list[int] = []
+
+    def counted(seat: Seat, lines: AbstractSet[int]) -> None:
+        pieces.append(len(lines))
+        forget(seat, lines)
+
+    monkeypatch.setattr("cloud_dispatch.statestore.memory.FORGOTTEN_AT_ONCE", most)
+    monkeypatch.setattr(Seat, "forget", counted)
+    async with stores(migrated_sqlite_url) as open_one:
+        store: Any = await open_one(clock)
+        await limited(store, of(POOR, 5))
+        for name in ("one", "another"):
+            await machine(store, name)
+        wanted = [(size, project) for size in range(1, 13) for project in ("", "poor") if size % 2 or not project]
+        ids = await store.submit([spec(memory=size * GIB, project=project) for size, project in wanted])
+        await store.cancel(TaskFilter(ids=tuple(ids)))
+        clock.now_ms += 2_000
+        assert [(await store.prune(clock.now_ms, KEEP))["shapes"] for _ in range(2)] == [0, 12]
+        assert (store._memory.shapes, store._memory._lines) == ({}, {})
+        assert sum(pieces) == 2 * len(wanted)
+        assert max(pieces) <= longest
         assert await store.check() == []
 
 
