@@ -1,5 +1,5 @@
-"""How far a simulation has come, for who waits for it: a bar on a terminal, else a line now and then. Owns how Ctrl-C
-and SIGTERM end one."""
+"""How far a simulation has come, for who waits for it: a bar on a terminal, else a line now and then. Owns how Ctrl-C,
+SIGTERM and SIGHUP end one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from cloud_dispatch.domain.durations import about
 
 #: A bar moves so often; a line comes so seldom, and not before that.
 _BAR_S, _LINE_S = 0.2, 20.0
-#: What ends a simulation, and what it does otherwise. Batch schedulers send the latter when a job's time is over.
-_USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+#: What ends a simulation, and what it does otherwise. Batch schedulers send SIGTERM when a job's time is over; SIGHUP
+#: comes when a terminal is closed, once from the system and once more from the shell.
+_USUAL: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 class Advance(Protocol):
@@ -60,8 +65,8 @@ def rest_s(took_s: float, *shares: tuple[int, int]) -> int | None:
 
 @contextmanager
 def _interruption() -> Iterator[Callable[[], bool]]:
-    """Gives whether Ctrl-C was typed, or SIGTERM came, meanwhile. A second one, of either, interrupts: what was taken
-    of the machine is given back. One afterwards does what it always does."""
+    """Gives whether Ctrl-C was typed, or SIGTERM or SIGHUP came, meanwhile. A second one, of any, interrupts: what was
+    taken of the machine is given back. One afterwards does what it always does."""
     heard: list[int] = []
     # who has a signal ignored, or a way of his own with it, keeps that
     ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
@@ -85,8 +90,8 @@ def _interruption() -> Iterator[Callable[[], bool]]:
 @contextmanager
 def advancing(tasks: int, span_ms: int) -> Iterator[Advance]:
     """Whoever simulates `tasks` tasks, the last one submitted after `span_ms`, tells what this gives, and goes on until
-    it says no: the first Ctrl-C, or SIGTERM, ends the simulation, the second one the program. No thread draws: it would
-    slow down the simulation."""
+    it says no: the first Ctrl-C, SIGTERM or SIGHUP ends the simulation, the second one the program. No thread draws: it
+    would slow down the simulation."""
     with _interruption() as interrupted, _shown(tasks) as (every_s, show):
         yield _Seldom(every_s, show, interrupted, tasks, span_ms)
 

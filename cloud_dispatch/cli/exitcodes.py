@@ -37,7 +37,7 @@ TABLE: Mapping[int, str] = {
     ),
     DENIED: "the operator's token is missing or wrong",
     INTERNAL: "a bug: please report it",
-    INTERRUPTED: "interrupted by Ctrl-C; `simulate`: by SIGTERM too",
+    INTERRUPTED: "interrupted by Ctrl-C; `simulate`: by SIGTERM or SIGHUP too",
     UNREAD: "whoever read the output, such as `head`, ended before all was written: it says nothing of what was done",
 }
 _BY_ERROR: tuple[tuple[type[DispatchError], int], ...] = (

@@ -106,7 +106,10 @@ def test_on_a_terminal_a_bar_says_so(house: Path, cli: Cli, monkeypatch: pytest.
     assert ran.err == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+SIGNALS, NAMES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ("Ctrl-C", "SIGTERM", "SIGHUP")
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=NAMES)
 def test_a_signal_ends_the_run_and_shows_it_so_far(
     house: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
@@ -126,10 +129,11 @@ def test_a_signal_ends_the_run_and_shows_it_so_far(
     assert (ran.code, ran.json()["unfinished"], ran.json()["makespan_ms"]) == (130, 2, None)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("second", SIGNALS, ids=NAMES)
+@pytest.mark.parametrize("first", SIGNALS, ids=NAMES)
 def test_a_second_one_ends_it_at_once(house: Path, first: signal.Signals, second: signal.Signals) -> None:
     """Who does not want to see it so far need not wait for it. Nothing of it stays on the machine, as it would where
     SIGTERM did what it always does."""
