@@ -8,10 +8,12 @@ starts as a copy of one that was migrated before, so that a run does not pay for
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +22,9 @@ from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.simulation.clock import EPOCH_MS
 
 _MEMORY = Path("/dev/shm")
+_PREFIX = "cloud-dispatch-simulation-"
+#: Locked in a folder as long as the process lives that made it.
+_LOCK = "lock"
 #: Twice SQLite's usual page. Where pages that are split change places, SQLite looks at every page in memory when it
 #: commits (3.40 does): with 300,000 tasks a third of a commit. Still larger ones cost more to copy for the journal.
 _PAGE = 8_192
@@ -30,13 +35,15 @@ NOTHING = Path("/nothing")
 
 
 class Disk:
-    """One folder with one store in it; `close` removes both."""
+    """One folder with one store in it; `close` removes both. What a process leaves that was killed goes with the next
+    one's first."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="cloud-dispatch-simulation-", dir=_MEMORY if _MEMORY.is_dir() else None
-        )
+        above = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
+        _sweep(above)
+        self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=above)
         self.folder = Path(self._folder.name)
+        self._lock = _locked(self.folder)
         self._path = self.folder / "store.sqlite"
         self._file_url = f"sqlite:///{self._path}"
         # Shared by its name: that of the file, so that the lock and what the store says of itself are as for a file.
@@ -86,6 +93,30 @@ class Disk:
         self._keeper.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._folder.cleanup()
+        os.close(self._lock)
+
+
+@cache
+def _sweep(above: Path) -> None:
+    """Remove the folders of processes of this user that live no more. Once a process: they are few, and small."""
+    for lock in above.glob(f"{_PREFIX}*/{_LOCK}"):
+        with suppress(OSError):  # it is locked, another user's, or gone by now
+            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _locked(folder: Path) -> int:
+    """The descriptor of its lock, which is locked before it has its name."""
+    unnamed = folder / f".{_LOCK}"
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    unnamed.rename(folder / _LOCK)
+    return descriptor
 
 
 @cache

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -13,6 +16,7 @@ from cloud_dispatch import statestore
 from cloud_dispatch.adapters.executors import Inline
 from cloud_dispatch.domain.errors import Conflict
 from cloud_dispatch.domain.task import TaskSpec
+from cloud_dispatch.simulation import disk as disk_module
 from cloud_dispatch.simulation.clock import EPOCH_MS
 from cloud_dispatch.simulation.disk import Disk
 from cloud_dispatch.simulation.entropy import SeededEntropy, SeededStreams
@@ -96,3 +100,31 @@ def test_pages_are_the_larger_ones_also_after_a_restore(disk: Disk) -> None:
     disk.restore(disk.copy(), EPOCH_MS)
     assert disk._keeper.execute("PRAGMA page_size").fetchone() == (8_192,)
     assert disk._keeper.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+_KILLED = """
+import os, signal
+from pathlib import Path
+from cloud_dispatch.simulation import disk
+
+disk._MEMORY = Path("memory").resolve()
+kept = disk.Disk()
+kept.format()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_run_left_goes_with_the_next_ones_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of who lives nothing goes, nor what another version, which locks nothing, may still use."""
+    memory = tmp_path / "memory"
+    unlocked = memory / "cloud-dispatch-simulation-unlocked"
+    unlocked.mkdir(parents=True)
+    monkeypatch.setattr(disk_module, "_MEMORY", memory)
+    with closing(Disk()) as living:
+        subprocess.run([sys.executable, "-c", _KILLED], cwd=tmp_path, check=False, timeout=60)
+        (left,) = set(memory.iterdir()) - {living.folder, unlocked}
+        assert (left / "store.sqlite").exists()
+        disk_module._sweep.cache_clear()  # as a new process would
+        with closing(Disk()) as following:
+            assert set(memory.iterdir()) == {living.folder, following.folder, unlocked}
+    assert set(memory.iterdir()) == {unlocked}
