@@ -87,6 +87,8 @@ class LocalProvider(Lacking):
         self._registry = Registry(self._settings.root or context.state_dir)
         self._faults = FaultFile(self._settings.faults or self._registry.root / "faults.json")
         self._watch = Watch(self._registry)
+        #: By VM, when its end was asked for that could not be noted in its record.
+        self._unnoted: dict[str, int] = {}
         if self._settings.isolate_tasks:
             check_root(self._profile)
             open_way(self._registry.vms, ours(self._registry.root, context.state_dir.resolve()), self._profile)
@@ -150,7 +152,7 @@ class LocalProvider(Lacking):
                 if i % _YIELD_EVERY == _YIELD_EVERY - 1:
                     await asyncio.sleep(0)
                 try:
-                    record = folder.vm()
+                    record = self._read(folder)
                 except Damaged:
                     complete = False
                     continue
@@ -159,14 +161,14 @@ class LocalProvider(Lacking):
             if any(record.ends_ms for _, record in found):
                 with contextlib.suppress(OSError, subprocess.SubprocessError):  # the list is true without it
                     self._watch.start()
-            gone = await sweep(self._registry, [pair for pair in found if pair[1].terminate_ms])
+            gone = await self._sweep([pair for pair in found if pair[1].terminate_ms])
             vms = tuple(self._vm(folder, record) for folder, record in found if record.id not in gone)
         return Listing(vms, complete)
 
     async def get(self, vm: VmId) -> Vm:
         folder, record = self._find(vm)
         async with self._call("get", record.type, record.zone):
-            if record.terminate_ms and await sweep(self._registry, [(folder, record)]):
+            if record.terminate_ms and await self._sweep([(folder, record)]):
                 raise _not_found(vm)
             return self._vm(folder, record)
 
@@ -177,21 +179,43 @@ class LocalProvider(Lacking):
             return
         async with self._call("terminate", record.type, record.zone):
             async with self._registry.locked():
-                current = folder.vm()
+                current = self._read(folder)
                 if current is None:
                     return
-                record = current
-                if not record.terminate_ms:
-                    record = replace(record, terminate_ms=self._now())
-                    folder.save_vm(record)
+                record = self._asked_to_end(folder, current)
             machine = folder.machine()
             if machine is not None:
                 late = self._now() - record.terminate_ms > record.grace_ms + _PATIENCE_MS
                 processes.send(machine.process, signal.SIGKILL if late else signal.SIGTERM)
             for _ in range(_KILL_ROUNDS):
-                if not off(machine) or await sweep(self._registry, [(folder, record)]):
+                if not off(machine) or await self._sweep([(folder, record)]):
                     return
                 await asyncio.sleep(_KILL_WAIT_S)
+
+    def _asked_to_end(self, folder: VmFolder, record: VmRecord) -> VmRecord:
+        """Its record, with when its end was first asked for. A disk that is full keeps nobody's VM running: until that
+        can be noted there it is kept here."""
+        if record.terminate_ms and record.id not in self._unnoted:
+            return record
+        record = replace(record, terminate_ms=record.terminate_ms or self._now())
+        try:
+            folder.save_vm(record)
+        except OSError:
+            self._unnoted[record.id] = record.terminate_ms
+        else:
+            self._unnoted.pop(record.id, None)
+        return record
+
+    def _read(self, folder: VmFolder) -> VmRecord | None:
+        record = folder.vm()
+        asked_ms = 0 if record is None else self._unnoted.get(record.id, 0)
+        return replace(record, terminate_ms=asked_ms) if record is not None and asked_ms else record
+
+    async def _sweep(self, ending: Sequence[tuple[VmFolder, VmRecord]]) -> frozenset[str]:
+        gone = await sweep(self._registry, ending)
+        for vm in gone & self._unnoted.keys():
+            del self._unnoted[vm]
+        return gone
 
     async def extend(self, vms: Sequence[VmId], ends_ms: int) -> frozenset[VmId]:
         return await self._retag("extend", vms, {ENDS_AT: str(ends_ms)})
@@ -301,7 +325,7 @@ class LocalProvider(Lacking):
         return kind, wanted
 
     def _all(self) -> dict[str, VmRecord]:
-        records = (folder.vm() for folder in self._registry.folders())
+        records = map(self._read, self._registry.folders())
         return {record.id: record for record in records if record is not None}
 
     def _room(
@@ -353,7 +377,7 @@ class LocalProvider(Lacking):
         if _VM_NAME.fullmatch(vm):
             folder = self._registry.folder(vm)
             try:
-                record = folder.vm()
+                record = self._read(folder)
             except Damaged as error:
                 raise Transient(str(error)) from error
             if record is not None:

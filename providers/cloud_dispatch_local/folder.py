@@ -88,9 +88,13 @@ def _read(path: Path, kind: type[_R]) -> _R | None:
 
 def _write(path: Path, record: VmRecord | MachineRecord) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.{next(_serial)}")
-    partial.touch(mode=0o600)
-    partial.write_text(json.dumps(asdict(record)))
-    partial.rename(path)
+    try:
+        partial.touch(mode=0o600)
+        partial.write_text(json.dumps(asdict(record)))
+        partial.rename(path)
+    except OSError:
+        partial.unlink(missing_ok=True)  # a full disk is asked again and again
+        raise
 
 
 class VmFolder:

@@ -6,6 +6,7 @@ is certain: it ends only when nothing of the VM lives. Knows its own folder and 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -210,5 +211,6 @@ class Machine:
             self._log(f"can't write machine.json: {error}")
 
     def _log(self, text: str) -> None:
-        sys.stderr.write(f"machine: {text}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # a full disk ends no VM, nor keeps one from ending as it should
+            sys.stderr.write(f"machine: {text}\n")
+            sys.stderr.flush()

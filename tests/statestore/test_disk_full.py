@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,34 +13,14 @@ from cloud_dispatch.domain.errors import StoreUnavailable, Unavailable
 from cloud_dispatch.domain.task import TaskState
 from cloud_dispatch.statestore import backup
 from cloud_dispatch.testing.store_builders import Agent, ManualClock, instance, result, spec
+from tests.small_disk import fill, mounted
 from tests.statestore.conftest import stores
-
-SIZE = 2 * 1024 * 1024
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", folder], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs here: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def fill(ballast: Path) -> None:
-    """Write until nothing more goes in."""
-    with ballast.open("wb", buffering=0) as out:
-        try:
-            while True:
-                out.write(b"x" * 65536)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
+    with mounted(tmp_path / "small") as folder:
+        yield folder
 
 
 async def test_a_full_disk_loses_nothing(small_disk: Path) -> None:
