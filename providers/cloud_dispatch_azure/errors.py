@@ -65,11 +65,15 @@ _CREDENTIALS = frozenset(
         "ReadOnlyDisabledSubscription", "DisabledSubscription", "AadAuthFailure", *STALE,
     }
 )  # fmt: skip
+#: Another operation holds what was asked for, or what that refers to. The network's service answers so with 429 as
+#: well, and says it in the details of a RetryableError: that tells nothing of the pace of requests.
+_HELD = frozenset(
+    {"RetryableErrorDueToAnotherOperation", "ReferencedResourceNotProvisioned", "AnotherOperationInProgress"}
+)
 #: Between two states, or another hand was at it: nothing was done. The last are all that some operations say.
 _AGAIN = frozenset(
     {
-        "RetryableError", "AnotherOperationInProgress", "Conflict", "AttachDiskWhileBeingDetached",
-        "ReferencedResourceNotProvisioned", "OperationPreempted", "OperationCanceled",
+        *_HELD, "RetryableError", "Conflict", "AttachDiskWhileBeingDetached", "OperationPreempted", "OperationCanceled",
         "CannotPerformOperationOnResourceBeingDeleted", "ConflictingConcurrentWriteNotAllowed", "DiskImageNotReady",
         "ResourceUpdateBlockedOnPlatformUpdate", "failed", "canceled", "cancelled",
     }
@@ -147,15 +151,17 @@ def _of_identity(error: sdk.HttpResponseError) -> bool:
 
 def said(error: sdk.HttpResponseError) -> tuple[str, str]:
     """Code and message of an error, wherever the answer has it."""
-    found = getattr(error, "error", None)
-    code, message = str(getattr(found, "code", "") or ""), str(getattr(found, "message", "") or "")
-    if not code and error.response is not None:
+    code, message = "", ""
+    if error.response is not None:
         answered: Any = error.response
         try:
             document = answered.json()
         except Exception:  # what is no JSON has no code
             document = None
         code, message = of_document(document) if isinstance(document, dict) else ("", "")
+    if not code:
+        found = getattr(error, "error", None)
+        code, message = str(getattr(found, "code", "") or ""), str(getattr(found, "message", "") or "")
     return code, message or _first_line(error.message)
 
 
@@ -166,7 +172,7 @@ def of_document(document: Mapping[str, Any]) -> tuple[str, str]:
         return "", ""
     code, message = str(found.get("code") or ""), str(found.get("message") or "")
     for detail in found.get("details") or ():
-        if isinstance(detail, Mapping) and detail.get("code") in _CAPACITY | _QUOTA:
+        if isinstance(detail, Mapping) and detail.get("code") in _CAPACITY | _QUOTA | _HELD:
             return str(detail["code"]), str(detail.get("message") or message)
     return code, message
 
@@ -177,7 +183,7 @@ def of_answer(code: str, message: str, status: int, headers: Mapping[str, str], 
         code = "PreconditionFailed"
     text = f"{asked.call}: {code}: {message}" if code else f"{asked.call}: {status}: {message}"
     wait = retry_after_ms(headers)
-    if status == 429:
+    if status == 429 and code not in _HELD:
         return RateLimited(text, code=code, retry_after_ms=wait or _PAUSE_MS)
     known = _known(code, message, text, wait, asked)
     if known is not None:

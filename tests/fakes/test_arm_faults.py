@@ -10,6 +10,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ServiceRequestError, ServiceResponseError
 
 from tests.fakes.arm import FakeArm, Settings
+from tests.fakes.arm.errors import HELD
 from tests.fakes.arm.settings import GROUP, LOCATION, Bucket
 from tests.fakes.arm_asking import SIZE, SPOT, begin, names, refusal, statuses
 from tests.fakes.clock import SetClock
@@ -106,6 +107,17 @@ def test_quotas_are_of_families_of_the_location_and_of_spot(compute: Any) -> Non
         begin(compute, "e")
         azure.add_faults(Fault(FaultKind.QUOTA, market=Market.SPOT, amount=0))
         assert refusal(begin, compute, "f", **SPOT) == (409, "OperationNotAllowed")
+
+
+def test_what_another_operation_holds_is_told_with_429_too(azure: FakeArm) -> None:
+    """The code says that it may be tried again, and a detail why."""
+    operation = "NetworkInterfaces_CreateOrUpdate"
+    azure.add_faults(Fault(FaultKind.ERROR, operation=operation, code=HELD, times=1, retry_after_ms=14_000))
+    with pytest.raises(HttpResponseError) as caught:
+        azure.network().network_interfaces.begin_create_or_update(GROUP, "a-nic", {"location": LOCATION})
+    assert (caught.value.status_code, caught.value.error.code) == (429, "RetryableError")
+    assert caught.value.error.details[0].code == HELD
+    assert caught.value.response.headers["Retry-After"] == "14"
 
 
 def test_too_many_calls_are_told_when_to_come_again(azure: FakeArm, compute: Any) -> None:

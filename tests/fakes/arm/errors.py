@@ -33,6 +33,8 @@ _STATUS = {
 }  # fmt: skip
 _BY_CODE = {code: status for status, codes in _STATUS.items() for code in codes}
 
+HELD = "RetryableErrorDueToAnotherOperation"
+
 
 class ArmError(Exception):
     """A refusal; the status is the code's own unless another is told."""
@@ -71,3 +73,10 @@ def throttled(code: str, message: str, retry_after_s: int) -> ArmError:
         details = [{"code": code, "target": "CreateUpdateVM3Min", "message": message}]
         return ArmError("OperationNotAllowed", message, 429, details=details, headers=headers)
     return ArmError(code, message, 429, headers=headers)
+
+
+def held(message: str, retry_after_s: int) -> ArmError:
+    """429 as well, of the network's service: another operation is at the resource."""
+    headers = (("Retry-After", str(retry_after_s)),) if retry_after_s else ()
+    details = [{"code": HELD, "message": message}]
+    return ArmError("RetryableError", "A retryable error occurred.", 429, details=details, headers=headers)

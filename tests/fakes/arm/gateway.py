@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tests.fakes.arm import operations
 from tests.fakes.arm.authority import FUNCTION_PATH, IDENTITY_PATH
 from tests.fakes.arm.cloud import Cloud
-from tests.fakes.arm.errors import ArmError, Unmodelled, throttled
+from tests.fakes.arm.errors import HELD, ArmError, Unmodelled, held, throttled
 from tests.fakes.arm.routes import Answer, Route, Session
 from tests.fakes.faults import Call, Fault, Struck
 from tests.fakes.server import Fate, Reply, Request
@@ -170,6 +170,8 @@ def _refusal(fault: Fault, name: str) -> ArmError:
     retry_s = -(-fault.retry_after_ms // 1000)
     if fault.code in _THROTTLED:
         return throttled(fault.code, message, retry_s)
+    if fault.code == HELD:
+        return held(message, retry_s)
     return ArmError(fault.code, message, headers=(("Retry-After", str(retry_s)),) if retry_s else ())
 
 

@@ -22,6 +22,7 @@ from cloud_dispatch.provider.spi import (
     Level,
     Operation,
 )
+from tests.fakes.arm.errors import HELD
 from tests.fakes.arm.fake import FakeArm
 from tests.fakes.arm.gateway import Gateway
 from tests.fakes.arm.records import Condition, Phase, Power
@@ -69,6 +70,19 @@ async def test_a_refusal_of_a_vm_that_is_there_is_no_refusal(
     fake.add_faults(Fault(FaultKind.ERROR, operation=f"{what}_CreateOrUpdate", code=code, times=1))
     assert [vm.id for vm in await launched(driver)] == [VM]
     assert fake.calls["NetworkInterfaces_Delete"] == fake.calls["PublicIPAddresses_Delete"] == 0
+
+
+async def test_a_subnet_that_another_operation_holds_says_nothing_of_the_pace(fake: FakeArm, connect: Connect) -> None:
+    """It is told with 429, as requests that were too many are: those stop all launches of the subscription, this one is
+    asked again."""
+    driver = connect()
+    fake.add_faults(
+        Fault(FaultKind.ERROR, operation="NetworkInterfaces_CreateOrUpdate", code=HELD, times=1, retry_after_ms=14_000)
+    )
+    with pytest.raises(Transient, match=HELD) as refused:
+        await driver.launch(scenes.request())
+    assert (type(refused.value), refused.value.retry_after_ms) == (Transient, 14_000)
+    assert [vm.id for vm in await launched(driver)] == [VM]
 
 
 async def test_an_interface_that_azure_does_not_show_yet_is_waited_for(

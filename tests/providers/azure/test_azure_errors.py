@@ -43,6 +43,9 @@ GET, TAG = Asked("get", vm=True), Asked("tag", changes=True, vm=True)
         ("SubnetIsFull", 400, errors.CapacityUnavailable),
         ("TooManyRequests", 429, errors.RateLimited),
         ("RetryableError", 429, errors.RateLimited),
+        ("RetryableErrorDueToAnotherOperation", 429, errors.Transient),
+        ("ReferencedResourceNotProvisioned", 429, errors.Transient),
+        ("AnotherOperationInProgress", 429, errors.Transient),
         ("AuthorizationFailed", 403, errors.CredentialsRejected),
         ("ExpiredAuthenticationToken", 401, errors.CredentialsRejected),
         ("SubscriptionNotFound", 404, errors.CredentialsRejected),
@@ -157,6 +160,8 @@ def test_when_to_come_again() -> None:
     found = of_answer("TooManyRequests", "", 429, {"Retry-After": "17"}, GET)
     assert found.retry_after_ms == 17_000
     assert of_answer("TooManyRequests", "", 429, {}, GET).retry_after_ms > 0
+    held = of_answer("RetryableErrorDueToAnotherOperation", "", 429, {"Retry-After": "14"}, GET)
+    assert held.retry_after_ms == 14_000
     assert retry_after_ms({"x-ms-retry-after-ms": "250", "retry-after": "9"}) == 250
     assert retry_after_ms({"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}) == 0
 
@@ -165,6 +170,9 @@ def test_of_several_errors_the_one_that_says_why() -> None:
     inner = {"code": "SkuNotAvailable", "message": "none there"}
     document = {"error": {"code": "DeploymentFailed", "message": "no", "details": [{"code": "x"}, inner]}}
     assert of_document(document) == ("SkuNotAvailable", "none there")
+    held = {"code": "RetryableErrorDueToAnotherOperation", "message": "PutSubnetOperation is updating it"}
+    document = {"error": {"code": "RetryableError", "message": "A retryable error occurred.", "details": [held]}}
+    assert of_document(document) == (held["code"], held["message"])
     assert of_document({"code": "A", "message": "b"}) == ("A", "b")
     assert of_document({"error": "text"}) == ("", "")
 
