@@ -335,13 +335,13 @@ def _special(work: Work, chance: Stream) -> Work:
 
 def _spot(scenario: Scenario, chance: Stream) -> Scenario:
     """Spot machines that are taken back every few minutes, with the cloud's notice, a short one, or none."""
-    reclaim_ms, notice_ms = chance.pick((60_000, 200_000)), chance.pick((0, 2_000, 30_000, 120_000))
-    accounts = []
+    reclaim_ms, notice_ms, accounts = chance.pick((60_000, 200_000)), chance.pick((0, 2_000, 30_000, 120_000)), []
     for account in scenario.accounts:
         settings = account.settings
         spot = replace(settings.spot, reclaim_mean_ms=reclaim_ms, notice_ms=notice_ms, unannounced=0.2, swing=0.3)
         tide = replace(settings.tide, step_ms=30_000, dry_spot=chance.pick((0.0, 0.4)))
-        settled = replace(settings, spot=spot, tide=tide)
+        leaves = settings.cloud is Cloud.ARM and chance.chance(0.5)
+        settled = replace(settings, spot=replace(spot, leaves=leaves), tide=tide)
         accounts.append(msgspec.structs.replace(account, settings=settled))
     pools = tuple(replace(pool, markets=(Market.SPOT, Market.ON_DEMAND)) for pool in scenario.pools)
     work = tuple(msgspec.structs.replace(item, max_attempts=20) for item in scenario.work)
