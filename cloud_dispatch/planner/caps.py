@@ -6,15 +6,24 @@ Every instance that is not gone counts, whatever its state: terminating and doub
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cloud_dispatch.domain.ids import PoolName, ProfileName
-from cloud_dispatch.domain.instance import COUNTED
+from cloud_dispatch.domain.instance import COUNTED, InstanceState
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.planner.needs import UNBOUNDED
 from cloud_dispatch.planner.snapshot import Foreign, Snapshot, Supply
 
 EVERYTHING = "all"
+#: Who makes room before long.
+ENDING = (
+    InstanceState.DRAINING,
+    InstanceState.DRAINED,
+    InstanceState.FAILED,
+    InstanceState.LOST,
+    InstanceState.TERMINATING,
+)
 #: How many instances, and how many vCPUs.
 Lack = tuple[int, int]
 
@@ -25,6 +34,7 @@ class _Level:
     caps: Caps
     instances: int = 0
     vcpus: int = 0
+    ending: int = 0
     foreign: int = 0
     foreign_vcpus: int = 0
     stores: frozenset[str] = frozenset()
@@ -41,9 +51,10 @@ class _Level:
         """Which of its caps leaves no room for `vcpus`, "" when none does."""
         caps = self.caps
         if caps.instances is not None and self.instances >= caps.instances:
-            return f"cap of {self.name} reached (instances {self.instances} of {caps.instances}{self._others})"
+            used = f"instances {self.instances} of {caps.instances}{self._ending}{self._others}"
+            return f"cap of {self.name} reached ({used})"
         if caps.vcpus is not None and self.vcpus + max(vcpus, 1) > caps.vcpus:
-            wanted = f"another {vcpus} wanted{self._others}"
+            wanted = f"another {vcpus} wanted{self._ending}{self._others}"
             return f"cap of {self.name} reached (vcpus {self.vcpus} of {caps.vcpus}, {wanted})"
         return ""
 
@@ -61,6 +72,10 @@ class _Level:
         return (caps.instances is not None and self.foreign >= caps.instances) or (
             caps.vcpus is not None and self.foreign_vcpus + max(vcpus, 1) > caps.vcpus
         )
+
+    @property
+    def _ending(self) -> str:
+        return f", {self.ending} about to end" if self.ending else ""
 
     @property
     def _others(self) -> str:
@@ -85,6 +100,9 @@ class Ledger:
             one = alike[0]
             if one.state in COUNTED:
                 self._count(one.pool, one.profile, len(alike), len(alike) * one.vcpus)
+            if one.state in ENDING:
+                for level in self._at(one.pool, one.profile):
+                    level.ending += len(alike)
         for others in snapshot.foreign:
             self._count_foreign(others)
 
@@ -152,10 +170,13 @@ class Ledger:
         return [(name, level) for name, level in found if level is not None]
 
     def _count(self, pool: PoolName, profile: ProfileName, instances: int, vcpus: int) -> None:
-        for level in (self._all, self._pools.get(pool), self._profiles.get(profile), self._drivers.get(profile)):
-            if level is not None:
-                level.instances += instances
-                level.vcpus += vcpus
+        for level in self._at(pool, profile):
+            level.instances += instances
+            level.vcpus += vcpus
+
+    def _at(self, pool: PoolName, profile: ProfileName) -> Iterator[_Level]:
+        found = (self._all, self._pools.get(pool), self._profiles.get(profile), self._drivers.get(profile))
+        return (level for level in found if level is not None)
 
 
 def levels_of(snapshot: Snapshot, pool: str, profile: ProfileName) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.payer import NOBODY
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.planner.bins import Host
-from cloud_dispatch.planner.caps import Ledger
+from cloud_dispatch.planner.caps import ENDING, Ledger
 from cloud_dispatch.planner.exchange import Exchange
 from cloud_dispatch.planner.needs import Need, fit_empty
 from cloud_dispatch.planner.oversized import Oversized
@@ -29,7 +29,6 @@ from cloud_dispatch.planner.wanted import Wanted
 
 _S = InstanceState
 _AT_WORK = (_S.IDLE, _S.BUSY, _S.OUT_OF_CONTACT)
-_ENDING = (_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING)
 
 
 def ordered(snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> Iterator[Drain]:
@@ -93,7 +92,7 @@ def release(
     turns = Turns(snapshot, pools, targets, capacity, needs)
     if short and (others or turns.any(short)):
         for alike in snapshot.alike:
-            if alike[0].state in _ENDING:
+            if alike[0].state in ENDING:
                 ledger.end(alike[0], len(alike))
         for supply, need in Exchange(snapshot, ledger, pricing, others, surplus, turns).makes_room(short):
             yield _makes_room(supply, need, targets[supply.pool], turns)

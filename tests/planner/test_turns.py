@@ -98,6 +98,7 @@ def test_nobody_else_goes_while_a_place_is_on_its_way() -> None:
     scene = full(waits(LOOSE, 50, 5), waits(HARD, 3))
     draining = applied(scene, plan(scene))
     assert drained(plan(draining)) == {}
+    assert "instances 2 of 2, 1 about to end" in plan(draining).waiting[-1].reason
     for state in (S.BOOTING, S.IDLE, S.BUSY):
         load = busy(HARD, 1) if state is S.BUSY else Load()
         comes = instance("firm", FIRM, state, pools=(POOL,), load=load)
