@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Select, and_, case, exists, func, or_, select
@@ -28,7 +29,7 @@ def problems_in(connection: Connection) -> list[str]:
     """Problems of the tables by themselves."""
     found = list(_database(connection))
     for sentence, query in _questions():
-        offenders = list(connection.scalars(query.limit(_NAMED)))
+        offenders = list(connection.scalars(query))
         if offenders:
             found.append(f"{sentence}: {', '.join(map(str, offenders))}")
     found.extend(_counters(connection))
@@ -98,7 +99,13 @@ def _database(connection: Connection) -> Iterator[str]:
         yield f"foreign key: row {row[1]} of {row[0]} names a missing row of {row[2]}"
 
 
-def _questions() -> Iterator[tuple[str, Select[Any]]]:
+@cache
+def _questions() -> tuple[tuple[str, Select[Any]], ...]:
+    """What shall have no answer; at most `_NAMED` of each are asked for."""
+    return tuple((sentence, query.limit(_NAMED)) for sentence, query in _asked())
+
+
+def _asked() -> Iterator[tuple[str, Select[Any]]]:
     t, i = tasks.c, instances.c
     has_lease = and_(*[column.is_not(None) for column in _LEASE])
     no_lease = and_(t.started_ms.is_(None), *[column.is_(None) for column in _LEASE])
