@@ -12,6 +12,7 @@ from cloud_dispatch.provider.spi import Traits
 from cloud_dispatch.reconcile import launch, observe, offers
 from cloud_dispatch.reconcile import spend as spending
 from cloud_dispatch.reconcile.settings import Settings
+from cloud_dispatch.simulation.checkers.spend import Spend
 from cloud_dispatch.simulation.generate import of_theme
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.spend import instances, standing
@@ -48,9 +49,9 @@ def _is_in_the_next_window_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def overspent(seed: int) -> list[str]:
-    """What the clouds' meters have beyond a limit."""
-    found = run(of_theme(THEME, seed), keep=20, sought="P3 spend").findings
-    return [str(one) for one in found if one.checker == "P3 spend"]
+    """What the clouds' meters have beyond a limit. Nothing else is asked: no other checker need look."""
+    found = run(of_theme(THEME, seed), checkers=(Spend,), keep=20, sought=Spend.name).findings
+    return [str(one) for one in found if one.checker == Spend.name]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, EndRules
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
+from cloud_dispatch.simulation.checkers.spend import Spend
 from cloud_dispatch.simulation.clouds.faults import Fault as CloudFault
 from cloud_dispatch.simulation.clouds.faults import FaultKind as CloudFaultKind
 from cloud_dispatch.simulation.clouds.settings import AccountSettings, Cloud, Extra, Spot
@@ -137,9 +138,9 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 def overspent(scenario: Scenario) -> list[str]:
-    """What the clouds' meters have beyond a limit."""
-    outcome = run(scenario, keep=20, sought="P3 spend")
-    return [str(one) for one in outcome.findings if one.checker == "P3 spend"]
+    """What the clouds' meters have beyond a limit. Nothing else is asked: no other checker need look."""
+    outcome = run(scenario, checkers=(Spend,), keep=20, sought=Spend.name)
+    return [str(one) for one in outcome.findings if one.checker == Spend.name]
 
 
 @given(scenarios())
