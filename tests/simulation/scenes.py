@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,6 +16,9 @@ from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.generate import TIMING, of_theme
 from cloud_dispatch.simulation.run import run
 from cloud_dispatch.simulation.scenario import AgentTiming, CloudAccount, Scenario, Work
+
+#: For hours in which little happens: what happens has its pass at once, only the idle ones between are fewer.
+SELDOM = replace(TIMING, pass_interval_ms=3 * TIMING.pass_interval_ms)
 
 
 def scene(*clouds: Cloud, **fields: Any) -> Scenario:

@@ -19,7 +19,7 @@ from cloud_dispatch.simulation.faults import Fault, FaultKind
 from cloud_dispatch.simulation.run import Outcome, run
 from cloud_dispatch.simulation.scenario import Scenario, Work
 from cloud_dispatch.simulation.world import World
-from tests.simulation.scenes import scene
+from tests.simulation.scenes import SELDOM, scene
 
 HOUR = 3_600_000
 ALLOWANCE = 40_000  # four cents
@@ -33,7 +33,7 @@ def broken(cloud: Cloud, kind: CloudFaultKind, until_ms: int = 0, **fields: Any)
         msgspec.structs.replace(account, faults=(CloudFault(kind, until_ms=until_ms),)) for account in usual.accounts
     )
     pools = tuple(replace(pool, boot_allowance=ALLOWANCE) for pool in usual.pools)
-    return msgspec.structs.replace(usual, accounts=accounts, pools=pools, horizon_ms=3 * HOUR, **fields)
+    return msgspec.structs.replace(usual, accounts=accounts, pools=pools, timing=SELDOM, horizon_ms=3 * HOUR, **fields)
 
 
 def burnt(scenario: Scenario, **plants: Any) -> tuple[Outcome, dict[str, list[int]]]:

@@ -35,7 +35,7 @@ from cloud_dispatch.spend.commitment import EVERYTHING, Key, Scope
 from cloud_dispatch.spend.ends import Pace
 from cloud_dispatch.spend.windows import DAY_MS, Window
 from tests.simulation.plants import PLANTS
-from tests.simulation.scenes import broken, scene
+from tests.simulation.scenes import SELDOM, broken, scene
 from tests.simulation.test_spend import edge
 
 EXAMPLES = int(os.environ.get("MONEY_EXAMPLES", "0"))
@@ -218,6 +218,7 @@ def unseen() -> Scenario:
         budgets=(
             Budget(EVERYTHING, Window.HOUR, Amount(max(map(full_rate, (first.settings, second.settings))) // 750)),
         ),
+        timing=SELDOM,
         horizon_ms=12 * HOUR_MS,
     )
 
