@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = f"{Path(sys.executable).parent}:/usr/sbin:/sbin:{os.environ['PATH']}"
 
 
+@cache
 def cannot() -> str:
-    """Why there is no network of its own with rules of its own here, or ""."""
+    """Why there is no network of its own with rules of its own here, or ""; tried once."""
     if why := cannot_separate():
         return why
     for program in ("nft", "ip", "unshare"):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any, ClassVar
@@ -30,8 +31,9 @@ _USER = "cloud-dispatch:x:60599:60599::/:/usr/sbin/nologin"
 _GROUP = "cloud-dispatch:x:60599:"
 
 
+@cache
 def cannot() -> str:
-    """Why there can be no VMs here, or ""."""
+    """Why there can be no VMs here, or ""; tried once."""
     if os.geteuid() != 0:
         return "VMs need namespaces, and those need root: the tests do not run as root"
     for program in ("nft", "ip", "unshare"):
