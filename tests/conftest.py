@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import shutil
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -13,6 +15,10 @@ import pytest
 from hypothesis import settings
 
 from tests.slices import ask_for_long
+
+# httpcore asks for it at every lock that it takes. Where it is not installed each time all of the path was searched.
+if importlib.util.find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 # A test is no measurement: on a busy machine an example may take long.
 settings.register_profile("house", deadline=None)
