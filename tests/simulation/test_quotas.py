@@ -18,7 +18,7 @@ from cloud_dispatch.simulation.clouds.stock import Stock
 from cloud_dispatch.simulation.conduct import Conduct
 from cloud_dispatch.simulation.run import Outcome, run
 from cloud_dispatch.simulation.scenario import Work
-from tests.simulation.scenes import scene
+from tests.simulation.scenes import SELDOM, scene
 
 ALONE = Shape(Resources(1_000, GIB), exclusive=True)
 
@@ -35,7 +35,7 @@ def played(monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> tuple[int, Outcome]
 
     monkeypatch.setattr(Stock, "over_quota", counted)
     work = (Work(count=20, shape=ALONE, conduct=Conduct(run_ms=1_200_000), expected_ms=1_200_000),)
-    usual = scene(cloud, work=work, caps=Caps(instances=20), horizon_ms=4 * 3_600_000)
+    usual = scene(cloud, work=work, caps=Caps(instances=20), timing=SELDOM, horizon_ms=4 * 3_600_000)
     (account,) = usual.accounts
     account = msgspec.structs.replace(account, settings=replace(account.settings, quotas=(Quota(8),)))
     outcome = run(msgspec.structs.replace(usual, accounts=(account,)))
