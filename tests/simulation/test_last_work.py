@@ -153,15 +153,17 @@ def test_nothing_is_begun_in_vain_while_nothing_can_be_launched() -> None:
 
 
 def test_one_long_task_has_no_fleet_drained() -> None:
-    """Of three machines that are old, and have short ones to do."""
+    """Of three machines that are old, and have short ones to do, one makes way: it has a higher priority than they."""
     many = [Work(0, 90, replace(ALONE, resources=Resources(500, GIB)), Conduct(30_000), 30_000)]
     long = Work(14 * MINUTE_MS, 1, ALONE, Conduct(20 * MINUTE_MS), 20 * MINUTE_MS, priority=5)
     usual = msgspec.structs.replace(aging(Cloud.EC2, *many, long), caps=Caps(instances=3))
     outcome = run(usual)
     assert begun(outcome) == 91
     lines = list(outcome.journal)
-    drained = next(n for n, line in enumerate(lines) if "draining" in line)
-    assert not any("runs task 90 " in line for line in lines[drained:]), "all that is short had its turn"
+    begins = next(n for n, line in enumerate(lines) if "runs task 91 " in line)
+    causes = [line.split()[-1] for line in lines[:begins] if " draining " in line and " store instance " in line]
+    assert causes == ["turn"]
+    assert any("runs task 90 " in line for line in lines[begins:]), "the others go on meanwhile"
 
 
 def test_an_end_that_is_set_once_is_not_come_by_with_the_next_task() -> None:
