@@ -2,8 +2,8 @@
 
 Work that keeps coming would keep all of them, and what none of them can run would wait for as long as it comes. So one
 goes for tasks of a higher priority than all that waits for it. Among equals it goes for tasks that nothing which exists
-can run, once they have waited for longer than what waits for it, and than what waits there shall: kinds of tasks that
-take turns change the instances no more often than that.
+can run, once they have waited for longer than what waits for it, and than what waits there shall, as long as it has
+been rented itself: with a long queue of tasks that take turns all have waited for that, and one would go with each.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ class Turns:
         if any(other.item.priority < need.item.priority for other in self._waiting):
             yield [s for s in self._able if self.why(s, need) == _BY_PRIORITY], need.short
         if not self._capacity.can_run(need) and not any(_runs(kind, need) for kind in coming):
-            yield [s for s in self._able if self.why(s, need)], 1
+            yield [s for s in self._able if self._goes(s, need)], 1
+
+    def _goes(self, supply: Supply, need: Need) -> bool:
+        why = self.why(supply, need)
+        rented_ms = self._snapshot.now_ms - supply.intended_ms
+        return why == _BY_PRIORITY or (why == _BY_AGE and rented_ms >= self._pools[supply.pool].target_drain_ms)
 
     def why(self, supply: Supply, need: Need) -> str:
         """Why it is the turn of `need` on `supply`; "" where it is not."""

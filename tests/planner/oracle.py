@@ -181,7 +181,8 @@ def _turn(snapshot: Snapshot, row: Supply, pools: Mapping[PoolName, Pool]) -> It
         if rivals and all(rival[0] > urgency for rival in rivals):
             return
         waited_ms = snapshot.now_ms - oldest_ms if oldest_ms else 0
-        longest = waited_ms >= pools[row.pool].target_drain_ms and all(rival > key for rival in rivals)
+        least_ms = min(waited_ms, snapshot.now_ms - row.intended_ms)
+        longest = least_ms >= pools[row.pool].target_drain_ms and all(rival > key for rival in rivals)
         ready = (s for s in snapshot.supply if s.state in (_S.IDLE, _S.BUSY) and s.behaviour is Behaviour.RUN)
         if longest and not any(_runs(s, snapshot, number) for s in ready if not s.stale and s.pool in pools):
             return

@@ -231,6 +231,7 @@ def crowded(draw: st.DrawFn) -> Snapshot:
         one = replace(
             one, state=S.BUSY, behaviour=Behaviour.RUN, stale="", load=load, idle_since_ms=None, asks_end=False,
             stays=draw(st.sampled_from([Load(), Load(), load])), free_ms=NOW + draw(st.sampled_from([0, MINUTE])),
+            intended_ms=NOW - draw(st.sampled_from([0, 60 * MINUTE])),
         )  # fmt: skip
         supply.append(one)
     waiting = tuple(replace(item, oldest_ms=item.oldest_ms or NOW - MINUTE) for item in scene.demand)

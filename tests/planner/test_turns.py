@@ -37,9 +37,9 @@ LOOSE, HARD = shape(), shape(preemptible=False)
 
 
 def spot(number: int | str, free: int = 5, **rest: Any) -> Supply:
-    """A spot VM that works, and is free in `free` minutes."""
-    free_ms = NOW + free * MINUTE
-    return instance(number, SPOT, S.BUSY, pools=(POOL,), load=busy(LOOSE, 1), **{"free_ms": free_ms, **rest})
+    """A spot VM that has worked for an hour, and is free in `free` minutes."""
+    values = {"free_ms": NOW + free * MINUTE, "intended_ms": NOW - 60 * MINUTE, **rest}
+    return instance(number, SPOT, S.BUSY, pools=(POOL,), load=busy(LOOSE, 1), **values)
 
 
 def waits(wanted: Any, count: int = 1, minutes: int = 60, **rest: Any) -> DemandItem:
@@ -73,6 +73,14 @@ def test_among_equals_who_has_waited_longest_does_and_not_before_the_pools_drain
     scene = full(waits(LOOSE, 50, others), waits(HARD, minutes=minutes))
     assert list(drained(plan(scene))) == ["batch-soon"] * gone
     assert ["waited for longer" in reason for reason in why(scene)] == [True] * gone
+
+
+def test_by_age_nobody_goes_who_was_rented_later_than_the_pools_drain() -> None:
+    """With a long queue all have waited for longer: else each would go with its first task. A priority does not wait."""
+    supply = (spot("soon", 1, intended_ms=NOW - 9 * MINUTE), spot("late", 5, intended_ms=NOW - 10 * MINUTE))
+    assert list(drained(plan(full(waits(LOOSE, 50, 5), waits(HARD), supply=supply)))) == ["batch-late"]
+    assert drained(plan(full(waits(LOOSE, 50, 5), waits(HARD), supply=supply[:1]))) == {}
+    assert list(drained(plan(full(waits(LOOSE, 50, 5), waits(HARD, priority=1), supply=supply)))) == ["batch-soon"]
 
 
 def test_what_has_a_lower_priority_waits_however_long() -> None:
@@ -111,7 +119,7 @@ def test_nobody_else_goes_while_a_place_is_on_its_way() -> None:
 def test_what_can_run_together_gets_one_place() -> None:
     """Of two kinds of tasks the second has its place where the first has."""
     large = offering("large", 8, 32, 400)
-    supply = [instance(n, SPOT, S.BUSY, pools=(POOL,), load=busy(LOOSE, 1)) for n in range(3)]
+    supply = [spot(number) for number in range(3)]
     scene = full(
         waits(LOOSE, 50, 5), waits(shape(6, preemptible=False), 1), waits(shape(7, preemptible=False), 1, 59),
         supply=supply, offerings=(SPOT, FIRM, large),
