@@ -61,15 +61,16 @@ class Exchange:
                         yield supply, need
 
     def _enough(self, need: Need, count: int, working: Collection[Supply]) -> Sequence[Supply]:
-        """Whose end lets `count` instances be launched for `need`, or half of that, and so on, of those that idle and
-        of `working`; they are off the ledger. Nobody where none can be."""
-        able = [*self._idle.values(), *(supply for supply in working if supply.instance not in self._leaving)]
-        if not able:
-            return ()
-        for kind in self._pricing.kept_out(need):
+        """Whose end lets `count` instances be launched for `need`, or half of that, and so on: of those that idle, or
+        of `working` each by itself; they are off the ledger. Nobody where none can be."""
+        exist = [*self._idle.values()] if not working else [s for s in working if s.instance not in self._leaving]
+        for kind in self._pricing.kept_out(need) if exist else ():
             if working and not self._pricing.is_sure(kind):
                 continue
-            many = 1
+            many, able = 1, exist
+            if working:
+                lacks = self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, 1)
+                able = [supply for supply in exist if self._is_enough(supply, kind, lacks)]
             found = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, many), able)
             while found and count > many:
                 more = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, count), able)
@@ -82,6 +83,14 @@ class Exchange:
             for supply in found:
                 self._ledger.end(supply, -1)
         return ()
+
+    def _is_enough(self, supply: Supply, kind: Kind, lacks: Mapping[str, Lack]) -> bool:
+        """Whether the place of `supply` alone is enough for one of `kind`: of several with work one ends before the
+        others, and what is smaller takes its place."""
+        return lacks.keys() <= self._levels_of(supply) and all(
+            instances <= 1 and (not vcpus or max(vcpus, kind.vcpus) <= supply.vcpus)
+            for instances, vcpus in lacks.values()
+        )
 
     def _lacking(self, need: Need, lacks: Mapping[str, Lack], able: Iterable[Supply]) -> list[Supply]:
         """Those that hold what is lacking, none of them in vain; nobody where they do not hold all of it."""

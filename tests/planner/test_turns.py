@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
-from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps
 from cloud_dispatch.domain.shape import Load
 from cloud_dispatch.planner import plan
@@ -76,7 +76,7 @@ def test_among_equals_who_has_waited_longest_does_and_not_before_the_pools_drain
 
 
 def test_by_age_nobody_goes_who_was_rented_later_than_the_pools_drain() -> None:
-    """With a long queue all have waited for longer: else each would go with its first task. A priority does not wait."""
+    """With a long queue all have waited for longer: else each would go with its first task."""
     supply = (spot("soon", 1, intended_ms=NOW - 9 * MINUTE), spot("late", 5, intended_ms=NOW - 10 * MINUTE))
     assert list(drained(plan(full(waits(LOOSE, 50, 5), waits(HARD), supply=supply)))) == ["batch-late"]
     assert drained(plan(full(waits(LOOSE, 50, 5), waits(HARD), supply=supply[:1]))) == {}
@@ -181,6 +181,22 @@ def test_what_failed_at_another_price_or_for_another_pool_is_no_reason() -> None
         assert drained(plan(replace(scene, failed=(other,)))) == {"batch-soon": "turn"}
     dear = Blocked(AWS, NOW - 1, "a limit", pool="main", from_rate=90_000_000)
     assert drained(plan(replace(scene, failed=(dear,)))) == {}
+
+
+def test_nobody_goes_whose_place_is_too_small_alone() -> None:
+    """Of two, what is smaller would have the place of the one that ends first before the other ends."""
+    four = offering("four", 4, 16, 120, market=Market.SPOT)
+    eight, large = offering("eight", 8, 32, 240, market=Market.SPOT), offering("large", 8, 32, 800)
+    hard = waits(shape(8, preemptible=False), priority=1)
+
+    def works(number: int, on: Offering) -> Supply:
+        return instance(number, on, S.BUSY, pools=(POOL,), load=busy(LOOSE, 1), free_ms=NOW + number * MINUTE)
+
+    for supply, gone in (((0, four), (1, four)), {}), (((0, four), (1, eight)), {"batch-1": "turn"}):
+        exists = [works(*each) for each in supply]
+        caps = Caps(vcpus=sum(one.vcpus for one in exists))
+        scene = full(waits(LOOSE, 50), hard, supply=exists, offerings=(four, large), caps=caps)
+        assert drained(plan(scene)) == gone
 
 
 def test_what_starts_now_is_no_rival() -> None:
