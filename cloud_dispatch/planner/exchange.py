@@ -40,6 +40,7 @@ class Exchange:
     def makes_room(self, needs: Iterable[Need]) -> Iterator[tuple[Supply, Need]]:
         """Who goes, and for what, the most urgent of `needs` first."""
         coming: list[Kind] = []
+        before: list[Need] = []
         for need in sorted(needs, key=lambda need: need.urgency):
             count = 0
             for working, most in chain([((), need.short)], self._turns.of(need, coming)):
@@ -51,7 +52,7 @@ class Exchange:
                         coming.append(kind)
                         count += taken
                         continue
-                    found = self._enough(need, most - count, working)
+                    found = self._enough(need, most - count, working, before)
                     if not found:
                         break
                     for supply in found:
@@ -59,10 +60,13 @@ class Exchange:
                         self._idle.pop(supply.instance, None)
                         self._surplus[supply.pool] -= 1
                         yield supply, need
+            if count < need.short:
+                before.append(need)
 
-    def _enough(self, need: Need, count: int, working: Collection[Supply]) -> Sequence[Supply]:
+    def _enough(self, need: Need, count: int, working: Collection[Supply], before: Sequence[Need]) -> Sequence[Supply]:
         """Whose end lets `count` instances be launched for `need`, or half of that, and so on: of those that idle, or
-        of `working` each by itself; they are off the ledger. Nobody where none can be."""
+        of `working` each by itself; they are off the ledger. Nobody where none can be, or where what comes `before` it,
+        and is still short of some, would have their places."""
         exist = [*self._idle.values()] if not working else [s for s in working if s.instance not in self._leaving]
         for kind in self._pricing.kept_out(need) if exist else ():
             if working and not self._pricing.is_sure(kind):
@@ -79,7 +83,8 @@ class Exchange:
                 self._ledger.end(supply)
             opened = self._pricing.opens(need) if found else None
             if opened is not None and not (working and not self._pricing.is_sure(opened)):
-                return found
+                if not any(self._pricing.opens(other) for other in before):
+                    return found
             for supply in found:
                 self._ledger.end(supply, -1)
         return ()

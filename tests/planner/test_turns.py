@@ -17,6 +17,7 @@ from tests.planner.scenes import (
     MAIN,
     MINUTE,
     NOW,
+    OTHER,
     applied,
     busy,
     demand,
@@ -181,6 +182,17 @@ def test_what_failed_at_another_price_or_for_another_pool_is_no_reason() -> None
         assert drained(plan(replace(scene, failed=(other,)))) == {"batch-soon": "turn"}
     dear = Blocked(AWS, NOW - 1, "a limit", pool="main", from_rate=90_000_000)
     assert drained(plan(replace(scene, failed=(dear,)))) == {}
+
+
+def test_nobody_goes_whose_place_others_would_have_that_come_first() -> None:
+    """They can run on what exists, and so it is not their turn; but more of it would be rented for them."""
+    pools = (POOL, replace(POOL, name=OTHER))
+    rival = instance("rival", SPOT, S.BUSY, pools=pools, of=OTHER, load=busy(LOOSE, 1), intended_ms=NOW - 60 * MINUTE)
+    first, last = shape(pool="main"), shape(pool="other")
+    hard = waits(shape(pool="main", preemptible=False), minutes=50)
+    for others, gone in ((waits(first, 50, 55), []), (waits(first, 50, 45), ["batch-rival"])):
+        scene = full(others, hard, waits(last, 50, 20), supply=(spot("main"), rival), pools=pools)
+        assert list(drained(plan(scene))) == gone
 
 
 def test_nobody_goes_whose_place_is_too_small_alone() -> None:
