@@ -69,8 +69,6 @@ class Exchange:
         and is still short of some, would have their places."""
         exist = [*self._idle.values()] if not working else [s for s in working if s.instance not in self._leaving]
         for kind in self._pricing.kept_out(need) if exist else ():
-            if working and not self._pricing.is_sure(kind):
-                continue
             many, able = 1, exist
             if working:
                 lacks = self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, 1)
@@ -81,10 +79,9 @@ class Exchange:
                 found, many, count = more or found, count if more else many, max(count // 2, 1)
             for supply in found:
                 self._ledger.end(supply)
-            opened = self._pricing.opens(need) if found else None
-            if opened is not None and not (working and not self._pricing.is_sure(opened)):
-                if not any(self._pricing.opens(other) for other in before):
-                    return found
+            opened = self._pricing.opens(need, surely=bool(working)) if found else None
+            if opened is not None and not any(self._pricing.opens(other) for other in before):
+                return found
             for supply in found:
                 self._ledger.end(supply, -1)
         return ()

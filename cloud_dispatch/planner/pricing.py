@@ -244,15 +244,17 @@ class Pricing:
                     dearest = sorted(offer[0] for offer in search.offers)[TRIED - 1]
         return search
 
-    def opens(self, need: Need) -> Kind | None:
-        """What is rented first for `need` as things stand, if anything is."""
-        search = self.search(need)
-        near, _ = self.within_factor(search, need, self._catalogue.shelf(need.shape.labels))
-        return min(near)[-1] if near else None
-
-    def is_sure(self, kind: Kind) -> bool:
-        """Whether what runs may be given up for `kind`."""
-        return self._catalogue.is_sure(kind)
+    def opens(self, need: Need, *, surely: bool = False) -> Kind | None:
+        """What is rented first for `need` as things stand, if anything is; `surely`: and if it is counted on that one
+        of what may be is had."""
+        shelf = self._catalogue.shelf(need.shape.labels)
+        near, _ = self.within_factor(self.search(need), need, shelf)
+        first = min(near)[-1] if near else None
+        if first is None or not surely or self._catalogue.is_sure(first):
+            return first
+        # the front has none of those that would be rented then
+        near, _ = self.within_factor(self._offers(need, self._all_of(need, shelf)), need, shelf)
+        return first if any(self._catalogue.is_sure(offer[-1]) for offer in near) else None
 
     def kept_out(self, need: Need) -> Iterator[Kind]:
         """What caps alone keep from being rented for `need`, the cheapest first when full; of what is alike to them the

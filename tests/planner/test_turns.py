@@ -176,6 +176,15 @@ def test_nobody_goes_in_vain(rest: dict[str, Any]) -> None:
     assert drained(plan(replace(scene, **rest))) == {}
 
 
+def test_what_failed_is_no_reason_where_something_else_would_be_rented_in_its_place() -> None:
+    """The cheapest is tried first, and then that: where the price factor allows it."""
+    scene = full(waits(LOOSE, 50), waits(HARD, priority=1))
+    failed = (Blocked(AWS, NOW - 1, "none", type="small", market="on-demand"),)
+    for price, gone in ((200, ["batch-soon"]), (500, [])):
+        offerings = (SPOT, FIRM, offering("other", price=price))
+        assert list(drained(plan(replace(scene, offerings=offerings, failed=failed)))) == gone
+
+
 def test_what_failed_at_another_price_or_for_another_pool_is_no_reason() -> None:
     scene = full(waits(LOOSE, 50), waits(HARD, priority=1))
     for other in (Blocked(AWS, NOW - 1, "", pool="other"), Blocked(AWS, NOW - 1, "", from_rate=200_000_000)):
