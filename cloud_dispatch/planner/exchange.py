@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
+from cloud_dispatch.planner.bins import Bin, sweep
 from cloud_dispatch.planner.caps import Lack, Ledger, levels_of
 from cloud_dispatch.planner.catalogue import Kind
 from cloud_dispatch.planner.needs import Need
@@ -38,18 +39,23 @@ class Exchange:
         self._levels: dict[tuple[PoolName, ProfileName], frozenset[str]] = {}
 
     def makes_room(self, needs: Iterable[Need]) -> Iterator[tuple[Supply, Need]]:
-        """Who goes, and for what, the most urgent of `needs` first."""
+        """Who goes, and for what, the most urgent of `needs` first, for what finds no room on what comes for others."""
         coming: list[Kind] = []
+        bins: list[Bin] = []
         before: list[Need] = []
         for need in sorted(needs, key=lambda need: need.urgency):
-            count = 0
-            for working, most in chain([((), need.short)], self._turns.of(need, coming)):
-                while count < most:
+            left, count = need.left, 0
+            sweep(need, bins)
+            short = -(-need.short * need.left // left)
+            for working, most in chain([((), short)], self._turns.of(need, short, coming)):
+                while count < most and need.left:
                     kind = self._pricing.opens(need)
                     if kind is not None:
-                        taken = min(most - count, self._pricing.room(kind))
-                        self._pricing.take(kind, self._pricing.offering(kind), taken)
+                        taken, offering = min(most - count, self._pricing.room(kind)), self._pricing.offering(kind)
+                        self._pricing.take(kind, offering, taken)
                         coming.append(kind)
+                        bins.append(self._pricing.bin(kind, offering, taken))
+                        sweep(need, bins)
                         count += taken
                         continue
                     found = self._enough(need, most - count, working, before)
@@ -60,7 +66,7 @@ class Exchange:
                         self._idle.pop(supply.instance, None)
                         self._surplus[supply.pool] -= 1
                         yield supply, need
-            if count < need.short:
+            if count < short and need.left:
                 before.append(need)
 
     def _enough(self, need: Need, count: int, working: Collection[Supply], before: Sequence[Need]) -> Sequence[Supply]:

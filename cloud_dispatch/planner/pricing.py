@@ -17,6 +17,8 @@ from operator import itemgetter
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.shape import Load
+from cloud_dispatch.planner.bins import Bin, order_of
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Catalogue, Group, Kind, Shelf
 from cloud_dispatch.planner.needs import Need, useful_slots
@@ -115,6 +117,11 @@ class Pricing:
         self._left -= count
         batch = self.batch(kind.profile)
         self._launches_left -= -(-(beside + count) // batch) - -(-beside // batch)
+
+    def bin(self, kind: Kind, offering: Offering, count: int) -> Bin:
+        """`count` instances of `kind`, launched as `offering`, to place on."""
+        host = self._catalogue.host(kind.pool, offering)
+        return Bin(host, kind.pace, count, Load(), order_of(False, offering.rate, host, kind.pace))
 
     def batch(self, profile: ProfileName) -> int:
         """How many instances one launch may be of."""

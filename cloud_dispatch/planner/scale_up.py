@@ -17,8 +17,7 @@ from itertools import islice
 from operator import itemgetter
 
 from cloud_dispatch.domain.offering import Offering
-from cloud_dispatch.domain.shape import Load
-from cloud_dispatch.planner.bins import Bin, give, order_of, sweep
+from cloud_dispatch.planner.bins import Bin, give, sweep
 from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
 from cloud_dispatch.planner.needs import UNBOUNDED, Need, Room, fit_empty, less
 from cloud_dispatch.planner.obstacle import Obstacle
@@ -92,9 +91,7 @@ class ScaleUp:
         return found
 
     def _bin(self, opening: Opening) -> Bin:
-        host = self._catalogue.host(opening.kind.pool, opening.offering)
-        order = order_of(False, opening.offering.rate, host, opening.kind.pace)
-        group = Bin(host, opening.kind.pace, opening.count, Load(), order)
+        group = self._pricing.bin(opening.kind, opening.offering, opening.count)
         group.launch = opening
         return group
 

@@ -38,14 +38,14 @@ class Turns:
 
     def any(self, needs: Iterable[Need]) -> bool:
         """Whether it is the turn of any of `needs` anywhere."""
-        return any(working for need in needs for working, _ in self.of(need, ()))
+        return any(working for need in needs for working, _ in self.of(need, need.short, ()))
 
-    def of(self, need: Need, coming: Iterable[Kind]) -> Iterator[tuple[Sequence[Supply], int]]:
+    def of(self, need: Need, short: int, coming: Iterable[Kind]) -> Iterator[tuple[Sequence[Supply], int]]:
         """Who takes no more work for tasks of `need`, the soonest free first, and for how many instances at most: for
         all that caps keep out where it goes first by its priority, for one where by its age. `coming` get the places of
         others; they are read again for the second."""
         if any(other.item.priority < need.item.priority for other in self._waiting):
-            yield [s for s in self._able if self.why(s, need) == _BY_PRIORITY], need.short
+            yield [s for s in self._able if self.why(s, need) == _BY_PRIORITY], short
         if not self._capacity.can_run(need) and not any(_runs(kind, need) for kind in coming):
             yield [s for s in self._able if self._goes(s, need)], 1
 

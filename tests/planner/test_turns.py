@@ -128,6 +128,19 @@ def test_what_can_run_together_gets_one_place() -> None:
     assert len(drained(plan(scene))) == 1
 
 
+@pytest.mark.parametrize("state", [S.BUSY, S.IDLE])
+def test_by_priority_too_what_can_run_together_gets_one_place(state: InstanceState) -> None:
+    """Of what goes at once, and of what idles: what has room for all of them comes for the first."""
+    load = busy(LOOSE, 1) if state is S.BUSY else Load()
+    supply = [instance(number, SPOT, state, pools=(POOL,), load=load, free_ms=NOW) for number in range(5)]
+    hard = [waits(shape(3 + number / 10, preemptible=False), 1, 0, priority=1) for number in range(5)]
+    large = offering("large", 64, 256, 1000)
+    scene = full(
+        waits(LOOSE, 50) if load.tasks else waits(hard[0].shape), *hard, supply=supply, offerings=(SPOT, large)
+    )
+    assert len(drained(plan(scene))) == 1
+
+
 def test_who_idles_goes_before_who_works() -> None:
     idle = instance("idle", SPOT, pools=(POOL,))
     scene = full(waits(HARD, priority=1), supply=(spot("soon", 0), idle))
