@@ -174,11 +174,15 @@ def _turn(snapshot: Snapshot, row: Supply, pools: Mapping[PoolName, Pool]) -> It
         if item.gang_size <= 1 and not item.withheld and _starting(snapshot, item.shape, {number}) < item.count
     ]
     rivals = [key for key in waiting if _runs(row, snapshot, key[2])]
+    # what may start now by itself may not beside the others: then it is a rival, which is no reason against a turn here
+    able = [
+        -item.priority for number, item in enumerate(snapshot.demand) if item.count and _runs(row, snapshot, number)
+    ]
     for key in waiting:
         urgency, oldest_ms, number = key
         if key in rivals:
             continue
-        if rivals and all(rival[0] > urgency for rival in rivals):
+        if max(able, default=urgency) > urgency and all(rival[0] > urgency for rival in rivals):
             return
         waited_ms = snapshot.now_ms - oldest_ms if oldest_ms else 0
         least_ms = min(waited_ms, snapshot.now_ms - row.intended_ms)
