@@ -8,7 +8,7 @@ been rented itself: with a long queue of tasks that take turns all have waited f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from cloud_dispatch.domain.ids import PoolName
@@ -45,22 +45,29 @@ class Turns:
         all that caps keep out where it goes first by its priority, for one where by its age. `coming` get the places of
         others; they are read again for the second."""
         if any(other.item.priority < need.item.priority for other in self._waiting):
-            yield [s for s in self._able if self.why(s, need) == _BY_PRIORITY], short
+            yield self._whose_turn(need, (_BY_PRIORITY,)), short
         if not self._capacity.can_run(need) and not any(_runs(kind, need) for kind in coming):
-            yield [s for s in self._able if self._goes(s, need)], 1
+            yield [s for s in self._whose_turn(need, (_BY_PRIORITY, _BY_AGE)) if self._goes(s, need)], 1
 
     def _goes(self, supply: Supply, need: Need) -> bool:
-        why = self.why(supply, need)
+        """By age none that was rented a short while ago."""
         rented_ms = self._snapshot.now_ms - supply.intended_ms
-        return why == _BY_PRIORITY or (why == _BY_AGE and rented_ms >= self._pools[supply.pool].target_drain_ms)
+        return self.why(supply, need) == _BY_PRIORITY or rented_ms >= self._pools[supply.pool].target_drain_ms
+
+    def _whose_turn(self, need: Need, reasons: Collection[str]) -> Sequence[Supply]:
+        hosts = {host for host, one in self._hosts.items() if self.why(one, need) in reasons}
+        return [s for s in self._able if self._host(s) in hosts] if hosts else ()
 
     def why(self, supply: Supply, need: Need) -> str:
         """Why it is the turn of `need` on `supply`; "" where it is not."""
-        host = self._capacity.host(supply.machine, supply.declines)
+        host = self._host(supply)
         known = self._known.get((need, host))
         if known is None:
             known = self._known[need, host] = self._why(host, self._pools[supply.pool], need)
         return known
+
+    def _host(self, supply: Supply) -> Host:
+        return self._capacity.host(supply.machine, supply.declines)
 
     def _why(self, host: Host, pool: Pool, need: Need) -> str:
         if host.can(need):
@@ -80,6 +87,11 @@ class Turns:
         long, would stand empty for as long."""
         able = [supply for alike in self._snapshot.alike if self._is_able(alike[0]) for supply in alike]
         return sorted(able, key=lambda s: (s.stays.tasks, s.free_ms, -(s.rate or 0), s.instance))
+
+    @cached_property
+    def _hosts(self) -> Mapping[Host, Supply]:
+        """What these are to tasks, with one that is so: they are few."""
+        return {self._host(supply): supply for supply in self._able}
 
     def _is_able(self, one: Supply) -> bool:
         return (
