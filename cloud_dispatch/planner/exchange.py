@@ -7,10 +7,11 @@ still forbid nothing is ended; nor is anything with work for what failed when it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from cloud_dispatch.domain.ids import InstanceId, PoolName, ProfileName
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.planner.bins import Bin, sweep
 from cloud_dispatch.planner.caps import Lack, Ledger, levels_of
 from cloud_dispatch.planner.catalogue import Kind
@@ -25,14 +26,14 @@ class Exchange:
     beyond that only who idles and is too old for the tasks that get its place."""
 
     def __init__(
-        self, snapshot: Snapshot, ledger: Ledger, pricing: Pricing, idle: Iterable[Supply],
+        self, snapshot: Snapshot, ledger: Ledger, pricing: Pricing, idle: Sequence[Supply],
         surplus: dict[PoolName, int], turns: Turns,
     ) -> None:  # fmt: skip
         self._snapshot = snapshot
         self._replaces = not snapshot.foreign  # where others hold places it is not known that one is enough
         self._ledger = ledger
         self._pricing = pricing
-        self._idle: dict[InstanceId, Supply] = {supply.instance: supply for supply in idle}
+        self._idle = idle
         self._surplus = surplus
         self._turns = turns
         self._leaving: set[InstanceId] = set()
@@ -40,12 +41,11 @@ class Exchange:
 
     def makes_room(self, needs: Iterable[Need]) -> Iterator[tuple[Supply, Need]]:
         """Who goes, and for what, the most urgent of `needs` first, for what finds no room on what comes for others."""
-        coming: list[Kind] = []
-        bins: list[Bin] = []
+        coming: list[Bin] = []
         before: list[Need] = []
         for need in sorted(needs, key=lambda need: need.urgency):
             left, count = need.left, 0
-            sweep(need, bins)
+            sweep(need, coming)
             short = -(-need.short * need.left // left)
             for working, most in chain([((), short)], self._turns.of(need, short, coming)):
                 while count < most and need.left:
@@ -53,9 +53,8 @@ class Exchange:
                     if kind is not None:
                         taken, offering = min(most - count, self._pricing.room(kind)), self._pricing.offering(kind)
                         self._pricing.take(kind, offering, taken)
-                        coming.append(kind)
-                        bins.append(self._pricing.bin(kind, offering, taken))
-                        sweep(need, bins)
+                        coming.append(self._pricing.bin(kind, offering, taken))
+                        sweep(need, coming)
                         count += taken
                         continue
                     found = self._enough(need, most - count, working, before)
@@ -63,23 +62,20 @@ class Exchange:
                         break
                     for supply in found:
                         self._leaving.add(supply.instance)
-                        self._idle.pop(supply.instance, None)
                         self._surplus[supply.pool] -= 1
                         yield supply, need
             if count < short and need.left:
                 before.append(need)
 
-    def _enough(self, need: Need, count: int, working: Collection[Supply], before: Sequence[Need]) -> Sequence[Supply]:
+    def _enough(self, need: Need, count: int, working: Sequence[Supply], before: Sequence[Need]) -> Sequence[Supply]:
         """Whose end lets `count` instances be launched for `need`, or half of that, and so on: of those that idle, or
         of `working` each by itself; they are off the ledger. Nobody where none can be, or where what comes `before` it,
         and is still short of some, would have their places."""
-        exist = [*self._idle.values()] if not working else [s for s in working if s.instance not in self._leaving]
+        exist = [supply for supply in working or self._idle if supply.instance not in self._leaving]
         for kind in self._pricing.kept_out(need) if exist else ():
-            many, able = 1, exist
-            if working:
-                lacks = self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, 1)
-                able = [supply for supply in exist if self._is_enough(supply, kind, lacks)]
-            found = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, many), able)
+            many, lacks = 1, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, 1)
+            able = [s for s in exist if self._is_enough(s, kind, lacks)] if working else exist
+            found = self._lacking(need, lacks, able)
             while found and count > many:
                 more = self._lacking(need, self._ledger.lacks(kind.pool, kind.profile, kind.vcpus, count), able)
                 found, many, count = more or found, count if more else many, max(count // 2, 1)
@@ -111,7 +107,7 @@ class Exchange:
             levels = self._levels_of(supply)
             if levels.isdisjoint(missing):
                 continue
-            replaces = self._replaces and supply.instance in self._idle and need.index in supply.declines
+            replaces = self._replaces and supply.state is InstanceState.IDLE and need.index in supply.declines
             if surplus[supply.pool] > 0 or replaces:
                 surplus[supply.pool] -= 1
                 found.append(supply)

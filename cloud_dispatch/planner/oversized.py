@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from cloud_dispatch.domain.ids import PoolName
-from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.offering import Offering
 from cloud_dispatch.domain.pool import Pool
 from cloud_dispatch.domain.shape import Labels
@@ -64,10 +64,7 @@ class Oversized:
 
     def _is_able(self, one: Supply) -> bool:
         """Whether instances of its kind have something to do, all of which is done soon, and nothing that waits."""
-        if (
-            one.state is not _S.BUSY or one.behaviour is not Behaviour.RUN or one.stale or one.stays.tasks
-            or one.pool not in self._pools or one.profile in self._snapshot.silent
-        ):  # fmt: skip
+        if one.state is not _S.BUSY or one.stays.tasks or not self._snapshot.may_end(one):
             return False
         host = self._capacity.host(one.machine, one.declines)
         return not any(host.can(need) for need in self._needs)

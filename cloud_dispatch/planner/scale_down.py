@@ -70,7 +70,7 @@ def release(
     """
     if snapshot.unknowns or snapshot.stop.drains:
         return
-    idle = [s for alike in snapshot.alike if _is_idle(alike[0], snapshot, pools) for s in alike]
+    idle = [s for alike in snapshot.alike if _is_idle(alike[0], snapshot) for s in alike]
     short = [need for need in needs if need.left and need.short]
     reasons = {s.instance: _due(s, pools[s.pool], snapshot.now_ms) for s in idle}
     if not short:
@@ -120,15 +120,8 @@ def _besides(target: Wanted) -> str:
     return "; no waiting task can use it" + (f"; {target.count} stay in its pool" if target.count else "")
 
 
-def _is_idle(supply: Supply, snapshot: Snapshot, pools: Mapping[PoolName, Pool]) -> bool:
-    return (
-        supply.state is _S.IDLE
-        and supply.behaviour is Behaviour.RUN
-        and not supply.load.tasks
-        and not supply.stale
-        and supply.pool in pools
-        and supply.profile not in snapshot.silent
-    )
+def _is_idle(supply: Supply, snapshot: Snapshot) -> bool:
+    return supply.state is _S.IDLE and not supply.load.tasks and snapshot.may_end(supply)
 
 
 def _due(supply: Supply, pool: Pool, now_ms: int) -> str:

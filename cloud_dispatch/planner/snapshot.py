@@ -255,6 +255,20 @@ class Snapshot:
         return {profile: bounds.driver for bounds in self.driver_caps for profile in bounds.profiles}
 
     @cached_property
+    def _names(self) -> frozenset[PoolName]:
+        return frozenset(pool.name for pool in self.pools)
+
+    def may_end(self, one: Supply) -> bool:
+        """Whether `one` may be drained for the sake of what waits or costs: nobody has it held or drained, it is as
+        configured, and its profile can be listed."""
+        return (
+            one.behaviour is Behaviour.RUN
+            and not one.stale
+            and one.pool in self._names
+            and one.profile not in self.silent
+        )
+
+    @cached_property
     def alike(self) -> tuple[Sequence[Supply], ...]:
         """The supply by kind, in the order in which the kinds first come: most instances of a large fleet are alike,
         and what is the same for all of them is found out once."""

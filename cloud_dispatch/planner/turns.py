@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from cloud_dispatch.domain.ids import PoolName
-from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.instance import InstanceState
 from cloud_dispatch.domain.pool import Pool
-from cloud_dispatch.planner.bins import Host
-from cloud_dispatch.planner.catalogue import Kind
-from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.bins import Bin, Host
+from cloud_dispatch.planner.needs import Need
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.snapshot import Snapshot, Supply
 from cloud_dispatch.planner.wanted import Wanted
@@ -38,16 +37,18 @@ class Turns:
 
     def any(self, needs: Iterable[Need]) -> bool:
         """Whether it is the turn of any of `needs` anywhere."""
-        return any(working for need in needs for working, _ in self.of(need, need.short, ()))
+        return any(True for need in needs for _ in self.of(need, need.short, ()))
 
-    def of(self, need: Need, short: int, coming: Iterable[Kind]) -> Iterator[tuple[Sequence[Supply], int]]:
+    def of(self, need: Need, short: int, coming: Iterable[Bin]) -> Iterator[tuple[Sequence[Supply], int]]:
         """Who takes no more work for tasks of `need`, the soonest free first, and for how many instances at most: for
-        all that caps keep out where it goes first by its priority, for one where by its age. `coming` get the places of
-        others; they are read again for the second."""
+        the `short` that caps keep out where it goes first by its priority, for one where by its age, and nothing of
+        what is `coming` can run it; that is read again for the second."""
         if any(other.item.priority < need.item.priority for other in self._waiting):
-            yield self._whose_turn(need, (_BY_PRIORITY,)), short
-        if not self._capacity.can_run(need) and not any(_runs(kind, need) for kind in coming):
-            yield [s for s in self._whose_turn(need, (_BY_PRIORITY, _BY_AGE)) if self._goes(s, need)], 1
+            if first := self._whose_turn(need, (_BY_PRIORITY,)):
+                yield first, short
+        if not self._capacity.can_run(need) and not any(group.host.can(need) for group in coming):
+            if both := [s for s in self._whose_turn(need, (_BY_PRIORITY, _BY_AGE)) if self._goes(s, need)]:
+                yield both, 1
 
     def _goes(self, supply: Supply, need: Need) -> bool:
         """By age none that was rented a short while ago."""
@@ -96,14 +97,7 @@ class Turns:
     def _is_able(self, one: Supply) -> bool:
         return (
             one.state is InstanceState.BUSY
-            and one.behaviour is Behaviour.RUN
-            and not one.stale
-            and one.pool in self._pools
+            and self._snapshot.may_end(one)
             and self._targets[one.pool].may_drain
-            and one.profile not in self._snapshot.silent
             and (not one.stays.tasks or one.load.tasks == 1)
         )
-
-
-def _runs(kind: Kind, need: Need) -> bool:
-    return kind.serves(need) and fit_empty(kind.room, need) > 0 and kind.is_paid_for(need)
