@@ -118,9 +118,9 @@ WAITED_FOR: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("asked", ["", *WAITED_FOR])
-def test_where_nothing_is_waited_for_the_agent_starts_right_after_the_network(asked: str, tmp_path: Path) -> None:
-    """A unit of its own runs the boot script then: at the first boot, where there is a systemd. What a pool asks for
-    happens when it always did, at the end of cloud-init."""
+def test_where_nothing_is_waited_for_the_boot_script_runs_once_it_is_written(asked: str, tmp_path: Path) -> None:
+    """By a unit of its own: at the first boot, where there is a systemd. What a pool asks for happens when it always
+    did, at the end of cloud-init."""
     document = yaml.safe_load(
         render("agent", {**DISPATCHER, "base_folder": str(tmp_path), **({asked: WAITED_FOR[asked]} if asked else {})})
     )
@@ -141,11 +141,37 @@ def test_where_nothing_is_waited_for_the_agent_starts_right_after_the_network(as
     (tmp_path / "systemd-run").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 1\n")
     (tmp_path / "systemd-run").chmod(0o755)
     words = started(tmp_path)
-    assert words[-2:] == ["/bin/sh", f"{tmp_path}/bootstrap.sh"]
-    assert "After=network-online.target cloud-config.target" in words
+    assert "DefaultDependencies=no" in words, "systemd would not start it before the stage of the network is over"
+    assert "Before=shutdown.target" in words
+    assert ran_when_whole(words[words.index("/bin/sh") :], tmp_path / "bootstrap.sh")
+    (tmp_path / "bootstrap.sh").unlink()
     assert started(tmp_path / "absent") == []
     (tmp_path / "bootstrap.sh").touch()
     assert started(tmp_path) == []
+
+
+def ran_when_whole(command: list[str], script: Path) -> bool:
+    """Whether the command, started before there is a script, runs it when it is executable and not sooner: cloud-init
+    writes a file first."""
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        script.write_text("echo half")
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.communicate(timeout=0.5)
+        script.write_text("echo whole")
+        script.chmod(0o755)
+        return running.communicate(timeout=60)[0] == "whole\n"
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_all_that_the_boot_script_needs_is_written_before_it() -> None:
+    """It may be run once it is there."""
+    for asked in ({}, *({name: value} for name, value in WAITED_FOR.items())):
+        document = yaml.safe_load(render("agent", {**DISPATCHER, **asked}))
+        assert document["write_files"][-1]["path"].endswith("/bootstrap.sh")
+        assert document["write_files"][-1]["permissions"] == "0755"
 
 
 def on_a_systemd(tmp_path: Path, failing: bool = False) -> tuple[subprocess.CompletedProcess[str], list[str]]:
