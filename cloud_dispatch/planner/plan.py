@@ -36,7 +36,7 @@ class Drain:
     """Let the instance finish what it runs and end."""
 
     instance: InstanceId
-    cause: str  # a word: idle, oversized, stale, behaviour, surplus, turn, lifetime, price, stopped
+    cause: str  # a word: idle, oversized, overpriced, stale, behaviour, surplus, turn, lifetime, price, stopped
     reason: str
 
 

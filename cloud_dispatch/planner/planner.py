@@ -12,7 +12,9 @@ from cloud_dispatch.planner import explain, scale_down
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Catalogue
 from cloud_dispatch.planner.collect import collect
+from cloud_dispatch.planner.instead import Instead
 from cloud_dispatch.planner.needs import Need, Paces
+from cloud_dispatch.planner.overpriced import Overpriced
 from cloud_dispatch.planner.oversized import Oversized
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Plan, Unsatisfiable, Waiting
@@ -48,14 +50,15 @@ def plan(snapshot: Snapshot) -> Plan:
     openings = _serve(needs, capacity, scale_up, stopped=snapshot.stop.launches)
     targets = wanted(snapshot)
     more, shortfalls = open_wanted(snapshot, targets, capacity.serving, openings, scale_up, pricing)
-    oversized = Oversized(snapshot, pools, capacity, needs, catalogue, ledger, pricing)
+    instead = Instead(catalogue, pricing)
+    dear = [rule(snapshot, pools, capacity, needs, instead, ledger, pricing) for rule in (Oversized, Overpriced)]
     still, never = _unserved(snapshot, needs, catalogue, capacity)
     return Plan(
         actions=(
             *collect(snapshot),
             *explain.launches(snapshot, [*openings, *more]),
             *scale_down.ordered(snapshot, pools),
-            *scale_down.release(snapshot, pools, targets, capacity, needs, ledger, pricing, oversized),
+            *scale_down.release(snapshot, pools, targets, capacity, needs, ledger, pricing, dear),
         ),
         waiting=tuple(still),
         unsatisfiable=tuple(never),

@@ -2,8 +2,9 @@
 
 A drain is confirmed by the agent and fenced, so that work which arrives meanwhile is not lost; still, no instance with
 work is drained for want of it but one that is much too large for it (`oversized`), and none that a waiting task could
-use: it would be rented again at once. One that is too old for what waits makes room for another, also where its pool
-keeps so many. Under a cap one with work takes no more of it where others come first (`turns`).
+use, since it would be rented again at once, but one on demand whose work spot VMs would do (`overpriced`). One that is
+too old for what waits makes room for another, also where its pool keeps so many. Under a cap one with work takes no
+more of it where others come first (`turns`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cloud_dispatch.planner.bins import Host
 from cloud_dispatch.planner.caps import ENDING, Ledger
 from cloud_dispatch.planner.exchange import Exchange
 from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.overpriced import Overpriced
 from cloud_dispatch.planner.oversized import Oversized
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Drain
@@ -59,7 +61,7 @@ def release(
     needs: Sequence[Need],
     ledger: Ledger,
     pricing: Pricing,
-    oversized: Oversized,
+    dear: Sequence[Oversized | Overpriced],
 ) -> Iterator[Drain]:
     """Drains for want of work, the dearest instances first, never below what a pool shall have.
 
@@ -89,14 +91,18 @@ def release(
             yield Drain(supply.instance, "idle", f"{reasons[supply.instance]}{_besides(target)}")
         else:
             others.append(supply)
+    going: set[InstanceId] = set()
     turns = Turns(snapshot, pools, targets, capacity, needs)
     if short and (others or turns.any(short)):
         for alike in snapshot.alike:
             if alike[0].state in ENDING:
                 ledger.end(alike[0], len(alike))
         for supply, need in Exchange(snapshot, ledger, pricing, others, surplus, turns).makes_room(short):
+            going.add(supply.instance)
             yield _makes_room(supply, need, targets[supply.pool], turns)
-    yield from oversized.drains({name: surplus[name] if targets[name].may_drain else 0 for name in pools})
+    left = {name: surplus[name] if targets[name].may_drain else 0 for name in pools}
+    for rule in dear:
+        yield from rule.drains(left, going)
 
 
 def _makes_room(supply: Supply, need: Need, target: Wanted, turns: Turns) -> Drain:

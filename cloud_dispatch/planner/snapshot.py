@@ -69,7 +69,8 @@ class Supply:
     snapshot's demand, by number, what is not begun there any more though its machine could run it: it would be cut off
     at the end of the instance's life, or its payer can't pay for it there. `stays`: of its load, what is not expected
     to be done soon, or nobody knows when; the rest is done at about `free_ms`. `slack_since_ms`: since when no more
-    than half of it has been used; then `shapes` are those of its load.
+    than half of it has been used; `spot_since_ms`: since when one that is on demand has had nothing but what spot VMs
+    do as well; with either, `shapes` are those of its load.
     """
 
     instance: InstanceId
@@ -94,6 +95,7 @@ class Supply:
     stays: Load = Load()
     free_ms: int = 0
     slack_since_ms: int | None = None
+    spot_since_ms: int | None = None
     shapes: tuple[Shape, ...] = ()
 
     @cached_property

@@ -30,6 +30,7 @@ class Contact:
     worked_ms: int | None = None  # wall milliseconds: when it brought its first result of a task that had started
     idle_since_ms: int | None = None
     slack_since_ms: int | None = None
+    spot_since_ms: int | None = None
     state: InstanceState | None = None  # as last pictured
     state_since_ms: int = 0
     #: Whether it was seen beyond the states before service, to which nothing returns.

@@ -9,7 +9,7 @@ from cloud_dispatch.demand import native
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import Instance, InstanceState
-from cloud_dispatch.domain.offering import Offering
+from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.payer import Payer
 from cloud_dispatch.domain.shape import Load, Shape
 from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply, TargetItem
@@ -163,9 +163,17 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
         contact.slack_since_ms = None
     elif contact.slack_since_ms is None:
         contact.slack_since_ms = now
+    pool = context.settings.pools.get(row.pool)
+    spared = contact.settled and row.market is Market.ON_DEMAND and pool is not None and Market.SPOT in pool.markets
+    shapes = context.store.shapes_of(row.id) if spared or contact.slack_since_ms is not None else ()
+    if not spared or not all(shape.preemptible for shape in shapes):
+        contact.spot_since_ms = None
+    elif contact.spot_since_ms is None:
+        contact.spot_since_ms = now
+    if contact.slack_since_ms is None and contact.spot_since_ms is None:
+        shapes = ()
     in_doubt, stale = row.id in context.in_doubt, context.stale
     stays, free_ms, contact.due_ms = _outlook(context, row, load, now)
-    shapes = () if contact.slack_since_ms is None else context.store.shapes_of(row.id)
     supply = _picture(row, load, contact, stays, free_ms, shapes, in_doubt=in_doubt, stale=stale.of(row))
     if contact.supply is None or contact.supply != supply:
         contact.supply, contact.kind = supply, supply.kind
@@ -215,5 +223,6 @@ def _picture(
         stays=stays,
         free_ms=free_ms,
         slack_since_ms=contact.slack_since_ms,
+        spot_since_ms=contact.spot_since_ms,
         shapes=shapes,
     )

@@ -52,8 +52,8 @@ ENDING_MS = 2 * MINUTE_MS
 
 #: Causes of an end that say nothing of what the VM was made from.
 NEUTRAL = frozenset({
-    "killed", "operator", "behaviour", "stopped", "shutdown", "stale", "surplus", "turn", "oversized", "budget",
-    "preempted", "advised", "not-launched", "refused",
+    "killed", "operator", "behaviour", "stopped", "shutdown", "stale", "surplus", "turn", "oversized", "overpriced",
+    "budget", "preempted", "advised", "not-launched", "refused",
 })  # fmt: skip
 #: Ends of a service that broke, whether or not there was work for it.
 BROKEN = frozenset({

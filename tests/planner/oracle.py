@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.shape import Load, Shape, room_for
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
@@ -93,19 +94,25 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     pools = {pool.name: pool for pool in snapshot.pools}
     gone: dict[str, int] = {}
     replaced: dict[str, int] = {}
+    seen: set[str] = set()
     for action in plan.actions:
         if not isinstance(action, Drain):
             continue
         row = rows[action.instance]
+        if row.instance in seen:
+            yield f"{row.instance} is drained twice"
+        seen.add(row.instance)
         if row.behaviour is Behaviour.HOLD:
             yield f"{row.instance} is held and drained"
-        if action.cause in ("idle", "surplus", "turn", "lifetime", "price", "oversized"):
+        if action.cause in ("idle", "surplus", "turn", "lifetime", "price", "oversized", "overpriced"):
             of = replaced if action.cause in ("lifetime", "price") else gone
             of[row.pool] = of.get(row.pool, 0) + 1
             if not all(t.may_drain for t in snapshot.targets if t.pool == row.pool):
                 yield f"pool {row.pool} must not be lowered"
             if action.cause == "oversized":
                 yield from _oversized(snapshot, row, pools[row.pool])
+            elif action.cause == "overpriced":
+                yield from _overpriced(snapshot, row, pools[row.pool])
             elif action.cause == "turn":
                 yield from _turn(snapshot, row, pools)
             elif row.load.tasks or row.state is not _S.IDLE:
@@ -159,6 +166,35 @@ def _oversized(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
     ]
     if not any(all(room_for(machine, Load(), shape, 1) for shape in row.shapes) for machine in smaller):
         yield f"{row.instance} is drained for its size, and nothing cheaper runs what it does"
+
+
+def _overpriced(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
+    """Nothing that runs there or waits for it needs it, a cheaper spot VM runs all of that, and others stay."""
+    if row.state is not _S.BUSY or row.stays.tasks:
+        yield f"{row.instance} is drained for its price, and idles, or works for long"
+    if row.spot_since_ms is None or snapshot.now_ms - row.spot_since_ms < pool.end.idle_ms:
+        yield f"{row.instance} is drained for its price, and was needed"
+    waiting = [
+        item.shape
+        for number, item in enumerate(snapshot.demand)
+        if item.count and item.gang_size <= 1 and not item.withheld and number not in row.declines
+    ]
+    wanted = [*row.shapes, *(shape for shape in waiting if room_for(row.machine, Load(), shape, 1))]
+    machines = [
+        machine_of(snapshot.pools, other.name, rented)
+        for other in snapshot.pools
+        for rented in snapshot.offerings
+        if other.admits(rented) and rented.rate is not None and row.rate is not None and rented.rate < row.rate
+        and rented.market is Market.SPOT
+    ]  # fmt: skip
+    if not any(all(room_for(machine, Load(), shape, 1) for shape in wanted) for machine in machines):
+        yield f"{row.instance} is drained for its price, and nothing cheaper runs what it does"
+    full = snapshot.caps.instances is not None and len(snapshot.supply) >= snapshot.caps.instances
+    like = [
+        s for s in snapshot.supply if (s.pool, s.market) == (row.pool, row.market) and s.state in (_S.IDLE, _S.BUSY)
+    ]
+    if full and len(like) < 2:
+        yield f"{row.instance} is drained for its price, and was the last on demand"
 
 
 def _turn(snapshot: Snapshot, row: Supply, pools: Mapping[PoolName, Pool]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cloud_dispatch.domain.ids import ProfileName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
+from cloud_dispatch.domain.money import Rate
 from cloud_dispatch.domain.offering import Market, Offering
 from cloud_dispatch.domain.pool import Caps, Pool
 from cloud_dispatch.domain.resources import Resources
@@ -250,6 +251,40 @@ def test_turns_come_by_the_rules(scene: Snapshot) -> None:
     assert launched(plan(applied(scene, found))) == {}
 
 
+@st.composite
+def spot_would_do(draw: st.DrawFn) -> Snapshot:
+    """The same where what is on demand does what spot VMs would for less, whatever waits."""
+    scene = draw(scenes())
+    quiet = draw(st.booleans())
+    supply = []
+    for one in scene.supply:
+        own = shape(0.5)
+        if one.market == Market.ON_DEMAND and one.state is not S.IDLE and not one.machine.misfit(own):
+            one = replace(
+                one, state=S.BUSY, behaviour=Behaviour.RUN, stale="", load=busy(own, 1), stays=Load(),
+                free_ms=NOW + MINUTE, idle_since_ms=None, asks_end=False, shapes=(own,),
+                spot_since_ms=NOW - draw(st.sampled_from([MINUTE, 60 * MINUTE])),
+            )  # fmt: skip
+        if not quiet or one.state in (S.IDLE, S.BUSY):
+            supply.append(one)
+    dear = [one for one in scene.offerings if one.market == Market.ON_DEMAND and one.rate is not None]
+    spot = [replace(one, market=Market.SPOT, rate=Rate((one.rate or 0) // 10)) for one in dear]
+    pools = tuple(replace(own, minimum=0, markets=tuple(Market)) for own in scene.pools)
+    offerings = (*(one for one in scene.offerings if one.market == Market.ON_DEMAND), *spot)
+    firm = draw(st.booleans())
+    demand = tuple(item for item in scene.demand if firm or item.shape.preemptible)
+    return replace(
+        scene, demand=demand, supply=tuple(supply), unknowns=False, offerings=offerings, pools=pools, targets=()
+    )
+
+
+@SETTINGS
+@given(scene=spot_would_do())
+def test_what_spot_vms_would_do_goes_by_the_rules(scene: Snapshot) -> None:
+    """None too many, none that is needed, and not the last one where none may be had in its place."""
+    assert complaints(scene, plan(scene)) == []
+
+
 @SETTINGS
 @given(scene=scenes())
 def test_a_plan_says_the_same_for_the_same_snapshot(scene: Snapshot) -> None:
@@ -303,10 +338,19 @@ LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "and was of use"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "what waits could use it"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "oversized", "x"),)), "nothing cheaper runs what it does"),
+        (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "overpriced", "x"),)), "and idles, or works for long"),
+        (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "overpriced", "x"),)), "and was needed"),
+        (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "overpriced", "x"),)), "nothing cheaper runs what it does"),
+        (
+            replace(BROKEN, supply=BROKEN.supply[1:], caps=Caps(instances=1)),
+            Plan((Drain(BROKEN.supply[1].instance, "overpriced", "x"),)),
+            "was the last on demand",
+        ),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "turn", "x"),)), "and does not work as usual"),
         (LONG, Plan((Drain(LONG.supply[0].instance, "turn", "x"),)), "and works for long"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "turn", "x"),)), "before it is their turn"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "stale", "x"),)), "is not stale"),
+        (BROKEN, Plan((*2 * [Drain(BROKEN.supply[0].instance, "stale", "x")],)), "is drained twice"),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "lifetime", "x"),)), "is not too old or too dear for anything"),
         (BROKEN, Plan((Terminate(BROKEN.supply[0].instance, "failed", "x"),)), "terminated while idle"),
         (BROKEN, Plan((replace(LAUNCH, reason=" "),)), "no reason"),

@@ -13,7 +13,8 @@ import pytest
 from cloud_dispatch.demand.port import DemandSource
 from cloud_dispatch.domain.ids import InstanceId, ProfileName
 from cloud_dispatch.domain.instance import INSTANCE_TABLE, InstanceState
-from cloud_dispatch.domain.pool import TypeFilter
+from cloud_dispatch.domain.offering import Market
+from cloud_dispatch.domain.pool import Pool, TypeFilter
 from cloud_dispatch.domain.resources import GIB, Resources
 from cloud_dispatch.domain.shape import Shape
 from cloud_dispatch.planner.replay import decode_snapshot, encode_snapshot
@@ -26,7 +27,7 @@ from cloud_dispatch.reconcile.picture import OUTLOOK_STEPS
 from cloud_dispatch.reconcile.stale import Stale
 from cloud_dispatch.testing.store_builders import Agent, result
 from tests.reconcile.examples import instance, offering
-from tests.reconcile.fake import POOL, World, world
+from tests.reconcile.fake import LOCAL, POOL, World, world
 
 MINUTE_MS = 60_000
 
@@ -173,6 +174,30 @@ async def test_what_leaves_half_of_an_instance_unused_is_told_from_when_on(tmp_p
         await w.submit(1, shape=half)
         await agent.claim()
         assert (seen(w)[0].slack_since_ms, seen(w)[0].shapes) == (since, (half,))
+
+
+@pytest.mark.parametrize("spot", [True, False])
+async def test_what_has_nothing_but_what_spot_vms_do_is_told_from_when_on(tmp_path: Path, spot: bool) -> None:
+    """With what runs there, where its pool rents spot VMs as well; anew when it had something else meanwhile."""
+    markets = (Market.ON_DEMAND, Market.SPOT) if spot else (Market.ON_DEMAND,)
+    loose, firm = Shape(Resources(1_500, GIB)), Shape(Resources(1_500, GIB), preemptible=False)
+    async with world(tmp_path, pool=Pool(POOL, (LOCAL,), markets=markets, target_drain_ms=MINUTE_MS)) as w:
+        await w.submit(1, shape=firm)
+        await w.passes()
+        assert seen(w)[0].spot_since_ms is None, "it boots"
+        agent = Agent(w.store, await w.register(w.rows[0]))
+        begun = w.clock.now()
+        assert seen(w)[0].spot_since_ms == (begun if spot else None)
+        (held,) = await agent.claim()
+        assert (seen(w)[0].spot_since_ms, seen(w)[0].shapes) == (None, ())
+        w.clock.ms += MINUTE_MS
+        await agent.sync(result(held, ran_ms=5_000))
+        since = w.clock.now() if spot else None
+        assert seen(w)[0].spot_since_ms == since
+        w.clock.ms += MINUTE_MS
+        await w.submit(1, shape=loose)
+        await agent.claim()
+        assert (seen(w)[0].spot_since_ms, seen(w)[0].shapes) == (since, (loose,) if spot else ())
 
 
 async def test_a_look_at_many_looks_at_those_whose_work_is_nearer_its_end(

@@ -167,6 +167,7 @@ def test_what_has_registered_may_be_repeated_on_the_same_scale() -> None:
         ({"registered_ms": NOW, "cause": "health", "tasks": 1}, True, True),
         ({"registered_ms": NOW, "cause": "stopped", "waiting": 3}, True, None),
         ({"registered_ms": NOW, "cause": "oversized", "waiting": 3}, True, None),
+        ({"registered_ms": NOW, "cause": "overpriced", "waiting": 3}, True, None),
         ({"registered_ms": NOW, "cause": "budget", "waiting": 3}, True, None),
     ],
 )

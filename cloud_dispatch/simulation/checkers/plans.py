@@ -15,7 +15,7 @@ from cloud_dispatch.simulation.facts import Commit
 _S = InstanceState
 _ENDED = frozenset({_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING, _S.GONE})
 #: Causes of drains that planners alone have, and states from which they alone end instances, but for `AT_ONCE`.
-_BY_PLAN = frozenset({"idle", "surplus", "turn", "oversized", "stale", "behaviour"})
+_BY_PLAN = frozenset({"idle", "surplus", "turn", "oversized", "overpriced", "stale", "behaviour"})
 _OVER = frozenset({_S.DRAINED, _S.FAILED, _S.LOST})
 
 #: To replay a plan costs more than to make it: with more VMs than this only one in so many is.
