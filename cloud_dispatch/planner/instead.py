@@ -13,9 +13,9 @@ from operator import itemgetter
 from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.shape import Labels, Shape
 from cloud_dispatch.planner.catalogue import Catalogue, Kind, Shelf
-from cloud_dispatch.planner.needs import Need, fit_empty
+from cloud_dispatch.planner.needs import Need, useful_slots
 from cloud_dispatch.planner.preempted import EVEN
-from cloud_dispatch.planner.pricing import Pricing
+from cloud_dispatch.planner.pricing import FINE, Pricing
 from cloud_dispatch.planner.snapshot import DemandItem
 
 #: What so many of a kind cost together an hour, its number, the kind, how many. Where VMs are preempted the price is
@@ -29,7 +29,7 @@ class Instead:
     def __init__(self, catalogue: Catalogue, pricing: Pricing) -> None:
         self._catalogue, self._pricing = catalogue, pricing
         self._shelves: dict[Labels, tuple[Shelf, Sequence[Kind]]] = {}
-        self._most: dict[tuple[Labels, Need], Mapping[PoolName, int]] = {}
+        self._most: dict[tuple[Labels, Need], dict[PoolName, tuple[int, int]]] = {}
         self._needs: dict[Shape, Need] = {}
 
     def ranked(self, labels: Labels, count: Callable[[Kind], int], work_ms: int = 0) -> list[Offer]:
@@ -45,15 +45,9 @@ class Instead:
 
     def first(self, ranked: Iterable[Offer], labels: Labels, needs: Sequence[Need]) -> Offer | None:
         """The first of those `ranked` for `labels` that runs each of `needs`, and that the price factor allows."""
-        most: dict[PoolName, int] = {}
-        for need in needs:
-            for pool, rate in self._at_most(labels, need).items():
-                most[pool] = min(most.get(pool, rate), rate)
         for offer in ranked:
             kind = offer[2]
-            if (kind.rate or 0) <= most.get(kind.pool.name, kind.rate or 0) and all(
-                _runs(kind, need) for need in needs
-            ):
+            if all(_slots(kind, need) > 0 and self._is_allowed(kind, labels, need) for need in needs):
                 return offer
         return None
 
@@ -75,17 +69,24 @@ class Instead:
             found = self._shelves[labels] = left, [*shelf.dimmed, *gone]
         return found
 
-    def _at_most(self, labels: Labels, need: Need) -> Mapping[PoolName, int]:
-        """What may be paid, by pool, beside what of the unsure runs `need`."""
+    def _is_allowed(self, kind: Kind, labels: Labels, need: Need) -> bool:
+        """Whether the price factor allows `kind` beside what of the unsure runs `need`, for one task and for all."""
+        most = self._at_most(labels, need).get(kind.pool.name)
+        rate = kind.rate or 0
+        return most is None or (rate <= most[0] and rate * FINE <= most[1] * _slots(kind, need))
+
+    def _at_most(self, labels: Labels, need: Need) -> Mapping[PoolName, tuple[int, int]]:
+        """What may be paid, by pool, beside what of the unsure runs `need`: for all of a machine, and a slot."""
         found = self._most.get((labels, need))
         if found is None:
             found = self._most[labels, need] = {}
             for kind in self._sure_and_unsure(labels)[1]:
-                listed = self._pricing.listed(kind)
-                if listed is not None and _runs(kind, need):
+                listed, slots = self._pricing.listed(kind), _slots(kind, need)
+                if listed is not None and slots > 0:
                     pool = kind.pool
                     most = listed * pool.price_factor_percent // 100
-                    found[pool.name] = min(found.get(pool.name, most), most)
+                    whole, each = found.get(pool.name, (most, most * FINE))
+                    found[pool.name] = min(whole, most), min(each, most * FINE // slots)
         return found
 
 
@@ -94,8 +95,9 @@ def labels_of(shapes: Iterable[Shape]) -> Labels:
     return tuple(sorted({label for shape in shapes for label in shape.labels}))
 
 
-def _runs(kind: Kind, need: Need) -> bool:
-    return kind.serves(need) and fit_empty(kind.room, need) > 0
+def _slots(kind: Kind, need: Need) -> int:
+    """How many of the tasks of `need` one of `kind` has slots for."""
+    return min(useful_slots(kind.room, need, kind.pace), need.item.count) if kind.serves(need) else 0
 
 
 def holding(wanted: Iterable[int], kind: Kind) -> int:

@@ -116,6 +116,18 @@ def test_it_stays(one: Supply, rest: dict[str, Any]) -> None:
     assert kept(one, beside, *others, **values)
 
 
+@pytest.mark.parametrize(("waiting", "stays"), [(2, False), (8, True)])
+def test_what_the_price_factor_forbids_for_all_that_waits_does_not_come(waiting: int, stays: bool) -> None:
+    """Beside a larger one that is sold out and costs little more two tasks may have the smaller one. Eight may not:
+    they would be left without anything."""
+    sold = (DEAR, replace(SPOT, rate=Rate(50_000_000)), offering("eight", 8, 32, 60, market=SPOT.market))
+    blocked = (Blocked(AWS, NOW + 1, "sold out", type="eight", market="spot"),)
+    before = seen(held(0), held(1, 0), items=[demand(shape(), waiting)], offerings=sold, blocked=blocked)
+    assert (drained(plan(before)) == {}) is stays
+    alone = plan(replace(before, supply=(), caps=Caps(instances=1)))
+    assert (launched(alone) == {}) is stays
+
+
 def test_it_has_to_be_worth_the_change_and_its_way_back() -> None:
     """Of 400 an hour 300 are saved for as long as it was so. 100 cost a boot of two minutes and one until what runs is
     done, and 400 another boot of one on demand: eleven hundred in all, for three minutes and two thirds as much."""
