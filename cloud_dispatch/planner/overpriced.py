@@ -138,28 +138,31 @@ class Overpriced:
 
         def count(kind: Kind) -> int:
             many = holding(host.room, kind) if kind.spot else 0
-            is_had = 0 < many <= self._pricing.room(kind)
+            is_had = 0 < many <= self._pricing.room(kind) and (not last or self._room_beside(supply, kind, many))
             return many if is_had and all(kind.is_paid_for(need) for need in waiting) else 0
 
-        if self._is_last(supply):
-            found = []
-        else:
-            self._ledger.end(supply)
-            both = tuple(sorted({*labels, *labels_of(need.shape for need in waiting)}))
-            found = self._instead.ranked(both, count, max((need.item.expected_ms for need in waiting), default=0))
-            found = [offer for offer in found if self._instead.first([offer], both, waiting)]
-            self._ledger.end(supply, -1)
+        last = self._is_last(supply)
+        self._ledger.end(supply)
+        both = tuple(sorted({*labels, *labels_of(need.shape for need in waiting)}))
+        found = self._instead.ranked(both, count, max((need.item.expected_ms for need in waiting), default=0))
+        found = [offer for offer in found if self._instead.first([offer], both, waiting)]
+        self._ledger.end(supply, -1)
         self._offers[key] = found
         return found
 
     def _is_last(self, supply: Supply) -> bool:
-        """Whether there would be no room under the caps for one like it, and none at work that is as large: tasks that
-        must not be preempted would wait until spot VMs have nothing to do."""
-        if self._ledger.room(self._pools[supply.pool], supply.profile, supply.vcpus) > 0:
-            return False
+        """Whether none is at work that is as large: without room for another one, tasks that must not be preempted
+        would wait until spot VMs have nothing to do."""
         capacity = supply.machine.capacity
         there = self._on_demand[supply.pool].items()
         return sum(count for other, count in there if capacity.fits(other)) <= 1  # itself is one of them
+
+    def _room_beside(self, supply: Supply, kind: Kind, many: int) -> bool:
+        """Whether the caps have room for one like `supply` beside so many of `kind`."""
+        self._ledger.take(kind.pool, kind.profile, kind.vcpus, many)
+        room = self._ledger.room(self._pools[supply.pool], supply.profile, supply.vcpus)
+        self._ledger.take(kind.pool, kind.profile, kind.vcpus, -many)
+        return room > 0
 
     @cached_property
     def _on_demand(self) -> Mapping[PoolName, Counter[Resources]]:

@@ -170,6 +170,13 @@ def test_where_caps_leave_no_place_the_largest_on_demand_stays(other: Supply, ca
     assert ("batch-0" not in gone) is stays
 
 
+@pytest.mark.parametrize(("many", "stays"), [(2, True), (3, False)])
+def test_there_has_to_be_room_for_another_beside_all_that_take_its_place(many: int, stays: bool) -> None:
+    """Two small ones take two places."""
+    sold = (DEAR, offering("two", 2, 8, 9, market=SPOT.market))
+    assert kept(held(), offerings=sold, caps=Caps(instances=many)) is stays
+
+
 def test_one_at_a_time_the_dearest_first_then_who_is_free_first() -> None:
     """What the others have to do without it shows whether they go as well."""
     late, dear = held(0, free_ms=NOW + 2 * MINUTE), replace(held(2), rate=Rate(401_000_000))
