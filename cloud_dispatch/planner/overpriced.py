@@ -132,7 +132,7 @@ class Overpriced:
     def _ranked(self, supply: Supply, labels: Labels, waiting: Sequence[Need]) -> Sequence[Offer]:
         """Spot VMs that have the place of `supply`, run each of those `waiting` and hold as much as it does."""
         host = self._host(supply)
-        key = (host, supply.pool, supply.profile, supply.vcpus, labels)
+        key = (host, supply.pool, supply.profile, supply.vcpus, supply.work_ms, labels)
         if key in self._offers:
             return self._offers[key]
 
@@ -144,7 +144,8 @@ class Overpriced:
         last = self._is_last(supply)
         self._ledger.end(supply)
         both = tuple(sorted({*labels, *labels_of(need.shape for need in waiting)}))
-        found = self._instead.ranked(both, count, max((need.item.expected_ms for need in waiting), default=0))
+        work_ms = max([supply.work_ms, *(need.item.expected_ms for need in waiting)])
+        found = self._instead.ranked(both, count, work_ms)
         found = [offer for offer in found if self._instead.first([offer], both, waiting)]
         self._ledger.end(supply, -1)
         self._offers[key] = found

@@ -70,7 +70,8 @@ class Supply:
     at the end of the instance's life, or its payer can't pay for it there. `stays`: of its load, what is not expected
     to be done soon, or nobody knows when; the rest is done at about `free_ms`. `slack_since_ms`: since when no more
     than half of it has been used; `spot_since_ms`: since when one that is on demand has had nothing but what spot VMs
-    do as well; with either, `shapes` are those of its load.
+    do as well, and then `work_ms`: how long the longest of its load takes, 0 unknown; with either, `shapes` are those
+    of its load.
     """
 
     instance: InstanceId
@@ -96,6 +97,7 @@ class Supply:
     free_ms: int = 0
     slack_since_ms: int | None = None
     spot_since_ms: int | None = None
+    work_ms: int = 0
     shapes: tuple[Shape, ...] = ()
 
     @cached_property

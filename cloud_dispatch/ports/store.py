@@ -172,12 +172,14 @@ NEVER_MS = 1 << 62
 
 class Outlook(NamedTuple):
     """Of what an instance holds: what `stays` for longer than work is planned for, or for nobody knows how long; when
-    the rest is expected to be done, now at the earliest; and until when that is known, if nothing is claimed or ends
-    there (a moment that is not later than now: it may be another at every moment)."""
+    the rest is expected to be done, now at the earliest; until when that is known, if nothing is claimed or ends there
+    (a moment that is not later than now: it may be another at every moment); and how long the longest of it takes, from
+    its begin, as far as that is known."""
 
     stays: Load
     free_ms: int
     until_ms: int
+    work_ms: int
 
 
 class Store(Protocol):

@@ -173,8 +173,9 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
     if contact.slack_since_ms is None and contact.spot_since_ms is None:
         shapes = ()
     in_doubt, stale = row.id in context.in_doubt, context.stale
-    stays, free_ms, contact.due_ms = _outlook(context, row, load, now)
-    supply = _picture(row, load, contact, stays, free_ms, shapes, in_doubt=in_doubt, stale=stale.of(row))
+    outlook = _outlook(context, row, load, now)
+    contact.due_ms = outlook.until_ms
+    supply = _picture(row, load, contact, outlook, shapes, in_doubt=in_doubt, stale=stale.of(row))
     if contact.supply is None or contact.supply != supply:
         contact.supply, contact.kind = supply, supply.kind
     contact.row, contact.load, contact.in_doubt, contact.edition = row, load, in_doubt, stale.edition
@@ -187,18 +188,17 @@ def _outlook(context: Context, row: Instance, load: Load, now: int) -> Outlook:
     nothing is known for sure, and where all goes on as expected only when something is done or comes near."""
     pool = context.settings.pools.get(row.pool)
     if not load.tasks or pool is None:
-        return Outlook(load, 0, NEVER_MS)
+        return Outlook(load, 0, NEVER_MS, 0)
     within_ms = max(pool.target_drain_ms, pool.boot_deadline_ms)  # what boots is not there any sooner
     step_ms = max(within_ms // OUTLOOK_STEPS, 1)
-    stays, free_ms, until_ms = context.store.outlook(row.id, now, within_ms)
-    return Outlook(
-        stays, 0 if free_ms <= now else free_ms // step_ms * step_ms, until_ms if until_ms > now else now + step_ms
-    )
+    stays, free_ms, until_ms, work_ms = context.store.outlook(row.id, now, within_ms)
+    free_ms = 0 if free_ms <= now else free_ms // step_ms * step_ms
+    return Outlook(stays, free_ms, until_ms if until_ms > now else now + step_ms, -(-work_ms // step_ms) * step_ms)
 
 
 def _picture(
-    row: Instance, load: Load, contact: Contact, stays: Load, free_ms: int, shapes: tuple[Shape, ...], *,
-    in_doubt: bool, stale: str,
+    row: Instance, load: Load, contact: Contact, outlook: Outlook, shapes: tuple[Shape, ...], *, in_doubt: bool,
+    stale: str,
 ) -> Supply:  # fmt: skip
     return Supply(
         instance=row.id,
@@ -220,9 +220,10 @@ def _picture(
         asks_end=contact.asks_end,
         stale=stale,
         declines=contact.declines,
-        stays=stays,
-        free_ms=free_ms,
+        stays=outlook.stays,
+        free_ms=outlook.free_ms,
         slack_since_ms=contact.slack_since_ms,
         spot_since_ms=contact.spot_since_ms,
+        work_ms=0 if contact.spot_since_ms is None else outlook.work_ms,
         shapes=shapes,
     )

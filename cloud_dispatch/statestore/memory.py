@@ -348,9 +348,10 @@ class Memory:
         """What `instance` holds, as work is planned for `within_ms`."""
         seat = self.seats.get(instance)
         if seat is None:
-            return Outlook(Load(), now, NEVER_MS)
+            return Outlook(Load(), now, NEVER_MS, 0)
         staying: list[Hold] = []
         free_ms, until_ms = now, NEVER_MS
+        work_ms = max((self.expected_ms(hold.lot) for hold in seat.held.values()), default=0)
         for hold, finish in zip(seat.held.values(), self.finishes(seat, now), strict=True):
             longer = finish is None or finish - now > within_ms
             if finish is None or longer:
@@ -364,11 +365,11 @@ class Memory:
                 # When it starts, and what others take, may be learnt at any time; what is late is ever later.
                 until_ms = now
         if len(staying) == len(seat.held):
-            return Outlook(seat.load(), now, until_ms)
+            return Outlook(seat.load(), now, until_ms, work_ms)
         stays = Load()
         for hold in staying:
             stays = stays.plus(self.shapes[hold.lot.shape])
-        return Outlook(stays, free_ms, until_ms)
+        return Outlook(stays, free_ms, until_ms, work_ms)
 
     # -- instances, after the commit
     def put_instance(self, instance: Instance) -> None:

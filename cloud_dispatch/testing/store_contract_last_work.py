@@ -77,19 +77,21 @@ class LastWorkContract:
         one, two, unknown, five = (each.shape.resources for each in said)
         await store.submit(said)
         agent = await adopted(store)
-        assert store.outlook(agent.id, START_MS, HOUR_MS) == (Load(), START_MS, NEVER_MS)
+        assert store.outlook(agent.id, START_MS, HOUR_MS) == (Load(), START_MS, NEVER_MS, 0)
         assert store.shapes_of(agent.id) == ()
         claims = {claim.task: claim for claim in await agent.claim(9)}
         assert store.outlook(agent.id, START_MS, HOUR_MS // 2)[:2] == (store.load_of(agent.id), START_MS)
         assert store.shapes_of(agent.id) == tuple(dict.fromkeys(each.shape for each in said))
-        stays, free_ms, _ = store.outlook(agent.id, START_MS, 2 * HOUR_MS)
+        stays, free_ms, _, work_ms = store.outlook(agent.id, START_MS, 2 * HOUR_MS)
         assert (stays.used, stays.tasks, free_ms) == (unknown + five, 2, START_MS + 2 * HOUR_MS)
+        assert work_ms == store.outlook(agent.id, START_MS, HOUR_MS // 2).work_ms == 5 * HOUR_MS
         clock.now_ms += 3 * HOUR_MS
         await agent.sync(result(claims[TaskId(3)]))
         await store.submit([takes(0, cpus_milli=250)])
         await agent.claim()
-        stays, free_ms, _ = store.outlook(agent.id, clock.now(), 2 * HOUR_MS)
+        stays, free_ms, _, work_ms = store.outlook(agent.id, clock.now(), 2 * HOUR_MS)
         assert (stays.used, stays.tasks, free_ms) == (one + two, 2, clock.now() + 2 * HOUR_MS)
+        assert work_ms == 5 * HOUR_MS, "however little is left of it"
 
     async def test_it_is_known_until_when_the_outlook_holds(self, store: Store, clock: ManualClock) -> None:
         """Nothing changes about it before that moment, and something does at it. What is late, or has only others to go

@@ -18,7 +18,7 @@ from cloud_dispatch.planner.snapshot import Supply
 from tests.planner.scenes import NOW, instance, shape, snapshot
 
 #: What may differ within a kind: the name and moments, which are asked of each instance where they matter.
-APART = {"instance", "intended_ms", "since_ms", "idle_since_ms", "slack_since_ms", "spot_since_ms"}
+APART = {"instance", "intended_ms", "since_ms", "idle_since_ms", "slack_since_ms", "spot_since_ms", "work_ms"}
 OTHER: dict[str, Any] = {
     "state": InstanceState.BUSY, "behaviour": Behaviour.HOLD, "in_doubt": True, "asks_end": True, "stale": "no more",
     "rate": None, "vcpus": 64, "load": Load(Resources(500), 1), "stays": Load(Resources(500), 1),

@@ -144,12 +144,15 @@ def test_what_is_billed_at_least_counts() -> None:
         assert kept(held(0, long_ms), held(1, 0), offerings=sold) is stays
 
 
+@pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("expected", [10 * MINUTE, 90 * MINUTE])
-def test_what_preemptions_cost_counts(expected: int) -> None:
-    """Two an hour make work of an hour and a half six times as dear, and hardly matter to what takes ten minutes."""
+def test_what_preemptions_cost_counts(expected: int, waits: bool) -> None:
+    """Two an hour make work of an hour and a half six times as dear, and hardly matter to what takes ten minutes;
+    whether it waits, or runs and is nearly done."""
     known = (Preemptions(AWS, "four", "a", 200_000, 100 * HOUR_MS),)
-    items = [demand(shape(), 10, expected_ms=expected)]
-    assert kept(held(0), held(1), items=items, preemptions=known) is (expected > 10 * MINUTE)
+    items = [demand(shape(), 10, expected_ms=expected)] if waits else []
+    both = [held(number, work_ms=0 if waits else expected) for number in range(2)]
+    assert kept(*both, items=items, preemptions=known) is (expected > 10 * MINUTE)
 
 
 @pytest.mark.parametrize(

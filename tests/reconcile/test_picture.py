@@ -195,9 +195,11 @@ async def test_what_has_nothing_but_what_spot_vms_do_is_told_from_when_on(tmp_pa
         since = w.clock.now() if spot else None
         assert seen(w)[0].spot_since_ms == since
         w.clock.ms += MINUTE_MS
-        await w.submit(1, shape=loose)
+        await w.submit(1, shape=loose, expected_runtime_ms=3 * MINUTE_MS)
         await agent.claim()
         assert (seen(w)[0].spot_since_ms, seen(w)[0].shapes) == (since, (loose,) if spot else ())
+        step = max(MINUTE_MS, w.context.settings.pools[POOL].boot_deadline_ms) // OUTLOOK_STEPS
+        assert seen(w)[0].work_ms == (-(-3 * MINUTE_MS // step) * step if spot else 0)
 
 
 async def test_a_look_at_many_looks_at_those_whose_work_is_nearer_its_end(
