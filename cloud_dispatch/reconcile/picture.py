@@ -24,6 +24,8 @@ _S = InstanceState
 LOOKED_AT_ONCE = 200
 #: Into so many steps the time is divided for which work is planned, to tell when what runs is done.
 OUTLOOK_STEPS = 8
+#: What asks for it runs on no spot VM.
+ON_DEMAND = ("market", str(Market.ON_DEMAND))
 
 
 async def look(context: Context) -> None:
@@ -166,7 +168,7 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
     pool = context.settings.pools.get(row.pool)
     spared = contact.settled and row.market is Market.ON_DEMAND and pool is not None and Market.SPOT in pool.markets
     shapes = context.store.shapes_of(row.id) if spared or contact.slack_since_ms is not None else ()
-    if not spared or not all(shape.preemptible for shape in shapes):
+    if not spared or not all(shape.preemptible and ON_DEMAND not in shape.labels for shape in shapes):
         contact.spot_since_ms = None
     elif contact.spot_since_ms is None:
         contact.spot_since_ms = now

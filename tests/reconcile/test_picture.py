@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -176,11 +177,14 @@ async def test_what_leaves_half_of_an_instance_unused_is_told_from_when_on(tmp_p
         assert (seen(w)[0].slack_since_ms, seen(w)[0].shapes) == (since, (half,))
 
 
+@pytest.mark.parametrize("asks", [{"preemptible": False}, {"labels": (("market", "on-demand"),)}])
 @pytest.mark.parametrize("spot", [True, False])
-async def test_what_has_nothing_but_what_spot_vms_do_is_told_from_when_on(tmp_path: Path, spot: bool) -> None:
+async def test_what_has_nothing_but_what_spot_vms_do_is_told_from_when_on(
+    tmp_path: Path, spot: bool, asks: dict[str, Any]
+) -> None:
     """With what runs there, where its pool rents spot VMs as well; anew when it had something else meanwhile."""
     markets = (Market.ON_DEMAND, Market.SPOT) if spot else (Market.ON_DEMAND,)
-    loose, firm = Shape(Resources(1_500, GIB)), Shape(Resources(1_500, GIB), preemptible=False)
+    loose, firm = Shape(Resources(1_500, GIB)), Shape(Resources(1_500, GIB), **asks)
     async with world(tmp_path, pool=Pool(POOL, (LOCAL,), markets=markets, target_drain_ms=MINUTE_MS)) as w:
         await w.submit(1, shape=firm)
         await w.passes()
