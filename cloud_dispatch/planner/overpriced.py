@@ -3,7 +3,8 @@
 They were rented for tasks that must not be preempted, or while there were no spot VMs. Others keep them alive for ever
 as long as they keep coming; under a cap each holds the place of a spot VM as well. When tasks come again that need it
 nobody knows: that they stay away for as long again as they have is what is counted with. So what spot VMs save in that
-time has to be more than their boot, than both while what runs ends, and than a boot of another one like it.
+time has to be more than their boot, than both while what runs ends, and than a boot of another one like it; where more
+is billed at least, more than that.
 """
 
 from __future__ import annotations
@@ -112,11 +113,11 @@ class Overpriced:
         if found is None:
             return None
         price, _, kind, count = found
-        rate = supply.rate or 0
+        rate, boot_ms, least_ms = supply.rate or 0, kind.pace.boot_ms, kind.stock.first.minimum_ms
         both_ms = max(supply.free_ms - self._snapshot.now_ms, 0)
-        change_ms = max(kind.pace.boot_ms + both_ms, kind.stock.first.minimum_ms)
         saved = (rate - price) * self._since_ms(supply)
-        return (kind, count) if saved > price * change_ms + rate * kind.pace.boot_ms else None
+        lost = price * max(boot_ms + both_ms, least_ms) + rate * max(boot_ms, least_ms)
+        return (kind, count) if saved > lost else None
 
     def _host(self, supply: Supply) -> Host:
         return self._capacity.host(supply.machine, supply.declines)
