@@ -31,7 +31,8 @@ from cloud_dispatch.planner.snapshot import Snapshot, Supply
 
 _S = InstanceState
 _AT_WORK = (_S.IDLE, _S.BUSY)
-_CHANGING = (_S.INTENDED, _S.LAUNCHING, _S.BOOTING, _S.DRAINING, _S.DRAINED, _S.TERMINATING)
+_LEAVING = (_S.DRAINING, _S.DRAINED, _S.TERMINATING)
+_CHANGING = (_S.INTENDED, _S.LAUNCHING, _S.BOOTING, *_LEAVING)
 #: So many go at once: one of so many at work, at least one, and no more than so many.
 _ONE_OF = 10
 _MOST_AT_ONCE = 10
@@ -140,6 +141,7 @@ class Overpriced:
         def count(kind: Kind) -> int:
             many = holding(host.room, kind) if kind.spot else 0
             is_had = 0 < many <= self._pricing.room(kind) and (not last or self._room_beside(supply, kind, many))
+            is_had = is_had and many * (1 + self._on_their_way[supply.pool]) <= self._pricing.quota(kind)
             return many if is_had and all(kind.is_paid_for(need) for need in waiting) else 0
 
         last = self._is_last(supply)
@@ -165,6 +167,15 @@ class Overpriced:
         room = self._ledger.room(self._pools[supply.pool], supply.profile, supply.vcpus)
         self._ledger.take(kind.pool, kind.profile, kind.vcpus, -many)
         return room > 0
+
+    @cached_property
+    def _on_their_way(self) -> Counter[PoolName]:
+        """How many of each pool are on demand and about to go: nothing that comes for them counts in a quota yet."""
+        found: Counter[PoolName] = Counter()
+        for alike in self._snapshot.alike:
+            if alike[0].market == Market.ON_DEMAND and alike[0].state in _LEAVING:
+                found[alike[0].pool] += len(alike)
+        return found
 
     @cached_property
     def _on_demand(self) -> Mapping[PoolName, Counter[Resources]]:

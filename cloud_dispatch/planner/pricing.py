@@ -178,6 +178,10 @@ class Pricing:
         room = min(self._ledger.room(kind.pool, kind.profile, vcpus or kind.vcpus), most)
         return room if vcpus or room <= 0 else min(room, self._quotas.room(self.offering(kind)))
 
+    def quota(self, kind: Kind) -> int:
+        """How many more of `kind` quotas have room for, whatever else does."""
+        return self._quotas.room(self.offering(kind))
+
     def offering(self, kind: Kind) -> Offering:
         """What of `kind` would be launched now: the cheapest that quotas have room for, they may be a zone's."""
         first = kind.stock.first

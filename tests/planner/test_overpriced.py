@@ -204,6 +204,17 @@ def test_of_many_a_tenth_go_at_once(many: int, most: int) -> None:
     assert len(drained(plan(replace(before, quotas=quota)))) == min(most, 2), "of eight vCPUs two have four each"
 
 
+def test_what_comes_for_those_on_their_way_has_its_part_of_the_quota() -> None:
+    """Two of a hundred go, where there may be two spot VMs, and no more in the plans before these are rented."""
+    now = seen(*(held(number) for number in range(100)), caps=Caps(instances=100))
+    now = replace(now, quotas=(QuotaUse(AWS, "spot", 8, 0, market="spot"),))
+    found = []
+    for _ in range(3):
+        found.append(len(drained(plan(now))))
+        now = applied(now, plan(now))
+    assert found == [2, 0, 0]
+
+
 def test_who_makes_way_for_others_goes_once() -> None:
     """A task that nothing can run has its turn on one that spot VMs would replace: that is the one that goes."""
     gpus = demand(shape(gpus=1, preemptible=False), 1, oldest_ms=NOW - 60 * MINUTE)
