@@ -23,7 +23,7 @@ from cloud_dispatch.planner.bins import Host
 from cloud_dispatch.planner.caps import Ledger
 from cloud_dispatch.planner.catalogue import Kind
 from cloud_dispatch.planner.instead import Instead, Offer, holding, labels_of
-from cloud_dispatch.planner.needs import Need
+from cloud_dispatch.planner.needs import Need, fit_empty
 from cloud_dispatch.planner.placement import Capacity
 from cloud_dispatch.planner.plan import Drain
 from cloud_dispatch.planner.pricing import Pricing
@@ -50,6 +50,7 @@ class Overpriced:
         self._known: dict[Host, Sequence[Need] | None] = {}
         self._offers: dict[tuple[object, ...], Sequence[Offer]] = {}
         self._leaving: set[InstanceId] = set()
+        self._exchanged: Counter[PoolName] = Counter()
 
     def drains(self, surplus: dict[PoolName, int], going: Collection[InstanceId]) -> Iterator[Drain]:
         """Some of each pool that has a `surplus`, from which they are taken, beside who is `going` anyway: the dearest,
@@ -88,6 +89,7 @@ class Overpriced:
         self._ledger.end(supply)
         self._pricing.take(kind, self._pricing.offering(kind), count)
         self._leaving.add(supply.instance)
+        self._exchanged[supply.pool] += 1
         self._on_demand[supply.pool][supply.machine.capacity] -= 1
         self._offers.clear()
 
@@ -140,11 +142,11 @@ class Overpriced:
 
         def count(kind: Kind) -> int:
             many = holding(host.room, kind) if kind.spot else 0
-            is_had = 0 < many <= self._pricing.room(kind) and (not last or self._room_beside(supply, kind, many))
+            is_had = 0 < many <= self._pricing.room(kind) and (filled or self._room_beside(supply, kind, many))
             is_had = is_had and many * (1 + self._on_their_way[supply.pool]) <= self._pricing.quota(kind)
             return many if is_had and all(kind.is_paid_for(need) for need in waiting) else 0
 
-        last = self._is_last(supply)
+        filled = not self._is_last(supply) and self._is_filled(supply.pool, host, waiting)
         self._ledger.end(supply)
         both = tuple(sorted({*labels, *labels_of(need.shape for need in waiting)}))
         work_ms = max([supply.work_ms, *(need.item.expected_ms for need in waiting)])
@@ -160,6 +162,12 @@ class Overpriced:
         capacity = supply.machine.capacity
         there = self._on_demand[supply.pool].items()
         return sum(count for other, count in there if capacity.fits(other)) <= 1  # itself is one of them
+
+    def _is_filled(self, pool: PoolName, host: Host, waiting: Sequence[Need]) -> bool:
+        """Whether what waits, and nothing comes to soon, fills all that goes. Else what is rented for it is smaller,
+        and where caps leave no place beside it small ones have the places of what a burst wants."""
+        rooms = sum(need.left * 1000 // fit_empty(host.room, need) for need in waiting)
+        return rooms >= 1000 * (1 + self._on_their_way[pool] + self._exchanged[pool])
 
     def _room_beside(self, supply: Supply, kind: Kind, many: int) -> bool:
         """Whether the caps have room for one like `supply` beside so many of `kind`."""

@@ -37,6 +37,7 @@ DEAR = offering("four", 4, 16, 400)
 SPOT = offering("four", 4, 16, 100, market=Market.SPOT)
 SOLD = (DEAR, SPOT)
 FIRM = shape(preemptible=False)
+QUEUE = (demand(shape(), 10_000, expected_ms=10 * MINUTE),)
 
 
 def held(number: int = 0, for_ms: int = 10 * MINUTE, **rest: Any) -> Supply:
@@ -47,8 +48,8 @@ def held(number: int = 0, for_ms: int = 10 * MINUTE, **rest: Any) -> Supply:
     return instance(number, rest.pop("rented", DEAR), S.BUSY, **{**values, **rest})
 
 
-def seen(*supply: Supply, items: Any = (), **rest: Any) -> Snapshot:
-    """Two at most, unless told otherwise, in a pool that rents on both markets."""
+def seen(*supply: Supply, items: Any = QUEUE, **rest: Any) -> Snapshot:
+    """Two at most, unless told otherwise, in a pool that rents on both markets, and more to do than fills all of it."""
     usual: dict[str, Any] = {"pools": [pool(markets=BOTH)], "offerings": SOLD, "caps": Caps(instances=2), **rest}
     return snapshot(items, supply=supply, **usual)
 
@@ -116,9 +117,9 @@ def test_it_stays(one: Supply, rest: dict[str, Any]) -> None:
     assert kept(one, beside, *others, **values)
 
 
-@pytest.mark.parametrize(("waiting", "stays"), [(2, False), (8, True)])
+@pytest.mark.parametrize(("waiting", "stays"), [(4, False), (8, True)])
 def test_what_the_price_factor_forbids_for_all_that_waits_does_not_come(waiting: int, stays: bool) -> None:
-    """Beside a larger one that is sold out and costs little more two tasks may have the smaller one. Eight may not:
+    """Beside a larger one that is sold out and costs little more four tasks may have the smaller one. Eight may not:
     they would be left without anything."""
     sold = (DEAR, replace(SPOT, rate=Rate(50_000_000)), offering("eight", 8, 32, 60, market=SPOT.market))
     blocked = (Blocked(AWS, NOW + 1, "sold out", type="eight", market="spot"),)
@@ -151,9 +152,10 @@ def test_what_preemptions_cost_counts(expected: int, waits: bool) -> None:
     """Two an hour make work of an hour and a half six times as dear, and hardly matter to what takes ten minutes;
     whether it waits, or runs and is nearly done."""
     known = (Preemptions(AWS, "four", "a", 200_000, 100 * HOUR_MS),)
-    items = [demand(shape(), 10, expected_ms=expected)] if waits else []
+    items = [demand(shape(), 100, expected_ms=expected)] if waits else []
     both = [held(number, work_ms=0 if waits else expected) for number in range(2)]
-    assert kept(*both, items=items, preemptions=known) is (expected > 10 * MINUTE)
+    caps = Caps(instances=2 if waits else 4)
+    assert kept(*both, items=items, preemptions=known, caps=caps) is (expected > 10 * MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_what_preemptions_cost_counts(expected: int, waits: bool) -> None:
 )
 def test_where_caps_leave_no_place_the_largest_on_demand_stays(other: Supply, caps: int, stays: bool) -> None:
     """Tasks that must not be preempted would wait until a spot VM has nothing to do, which may be never."""
-    gone = drained(plan(seen(held(0), other, caps=Caps(instances=caps))))
+    gone = drained(plan(seen(held(0), other, caps=Caps(instances=caps), items=QUEUE if caps == 2 else ())))
     assert ("batch-0" not in gone) is stays
 
 
@@ -178,7 +180,28 @@ def test_where_caps_leave_no_place_the_largest_on_demand_stays(other: Supply, ca
 def test_there_has_to_be_room_for_another_beside_all_that_take_its_place(many: int, stays: bool) -> None:
     """Two small ones take two places."""
     sold = (DEAR, offering("two", 2, 8, 9, market=SPOT.market))
-    assert kept(held(), offerings=sold, caps=Caps(instances=many)) is stays
+    assert kept(held(), offerings=sold, caps=Caps(instances=many), items=()) is stays
+
+
+@pytest.mark.parametrize(("waiting", "caps", "stays"), [(3, 2, True), (4, 2, False), (0, 2, True), (0, 3, False)])
+def test_what_waits_has_to_fill_it_where_caps_leave_no_place_beside(waiting: int, caps: int, stays: bool) -> None:
+    """What is rented for less than that is smaller, and has the place of what a burst wants. What others come to does
+    not wait for that."""
+    items = [demand(shape(), waiting)] if waiting else []
+    soon = [replace(item, expected_ms=MINUTE) for item in items]
+    assert kept(held(0), held(1, 0), items=items, caps=Caps(instances=caps)) is stays
+    assert kept(held(0), held(1, 0), items=soon, caps=Caps(instances=caps)) is (caps == 2)
+
+
+def test_it_has_to_fill_all_that_go() -> None:
+    """Two of twenty may go at once: what waits is as much as one of them does."""
+    supply = [held(number) for number in range(20)]
+    for waiting, most in ((7, 1), (8, 2)):
+        items = [demand(shape(), waiting)]
+        before = seen(*supply, items=items, caps=Caps(instances=20))
+        found = plan(before)
+        assert len(drained(found)) == most
+        assert drained(plan(applied(before, found))) == {}
 
 
 def test_one_at_a_time_the_dearest_first_then_who_is_free_first() -> None:
@@ -229,5 +252,5 @@ def test_who_is_too_large_goes_first_and_then_none_for_its_price() -> None:
     """One of each pool at a time, whatever for."""
     slack = held(1, load=busy(shape(), 1), slack_since_ms=NOW - 30 * MINUTE)
     sold = (*SOLD, offering("one", 1, 4, 30))
-    found = plan(seen(held(0), slack, held(2), offerings=sold, caps=Caps(instances=20)))
+    found = plan(seen(held(0), slack, held(2), offerings=sold, caps=Caps(instances=20), items=()))
     assert drained(found) == {"batch-1": "oversized"}
