@@ -57,8 +57,6 @@ class Overpriced:
         and of these who is free first. None where as many are on their way out or in: whether spot VMs can be had is
         known then."""
         snapshot = self._snapshot
-        if snapshot.stop.launches:
-            return
         self._leaving.update(going)
         able = [s for alike in snapshot.alike if self._is_able(alike[0]) for s in alike if self._is_due(s)]
         left = {pool: self._at_once(pool) for pool in {supply.pool for supply in able}}

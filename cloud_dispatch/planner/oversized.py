@@ -46,8 +46,6 @@ class Oversized:
         `going` anyway, nor where another one is about to leave: what comes next shows whether the others are large
         enough without it."""
         snapshot = self._snapshot
-        if snapshot.stop.launches:
-            return
         seen = {alike[0].pool for alike in snapshot.alike if alike[0].state in _LEAVING}
         able = [s for alike in snapshot.alike if self._is_able(alike[0]) for s in alike if self._is_due(s)]
         for supply in sorted(able, key=lambda s: (-(s.rate or 0), s.slack_since_ms or 0, s.instance)):

@@ -161,18 +161,14 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
         contact.idle_since_ms = None
     elif contact.idle_since_ms is None and row.state is _S.IDLE:
         contact.idle_since_ms = now
-    if not contact.settled or not load.used.fits(row.machine.half()):
-        contact.slack_since_ms = None
-    elif contact.slack_since_ms is None:
-        contact.slack_since_ms = now
+    is_slack = contact.settled and load.used.fits(row.machine.half())
+    contact.slack_since_ms = _since(contact.slack_since_ms, is_slack, now)
     pool = context.settings.pools.get(row.pool)
     spared = contact.settled and row.market is Market.ON_DEMAND and pool is not None and Market.SPOT in pool.markets
-    shapes = context.store.shapes_of(row.id) if spared or contact.slack_since_ms is not None else ()
-    if not spared or not all(shape.preemptible and ON_DEMAND not in shape.labels for shape in shapes):
-        contact.spot_since_ms = None
-    elif contact.spot_since_ms is None:
-        contact.spot_since_ms = now
-    if contact.slack_since_ms is None and contact.spot_since_ms is None:
+    shapes = context.store.shapes_of(row.id) if spared or is_slack else ()
+    spared = spared and all(shape.preemptible and ON_DEMAND not in shape.labels for shape in shapes)
+    contact.spot_since_ms = _since(contact.spot_since_ms, spared, now)
+    if not is_slack and not spared:
         shapes = ()
     in_doubt, stale = row.id in context.in_doubt, context.stale
     outlook = _outlook(context, row, load, now)
@@ -183,6 +179,11 @@ def _looked_at(context: Context, contact: Contact, row: Instance, load: Load, no
     contact.row, contact.load, contact.in_doubt, contact.edition = row, load, in_doubt, stale.edition
     contact.idle_seen_ms, contact.end_seen = contact.idle_since_ms, contact.asks_end
     return contact.supply
+
+
+def _since(before: int | None, holds: bool, now: int) -> int | None:
+    """Since when something holds that did since `before`."""
+    return (now if before is None else before) if holds else None
 
 
 def _outlook(context: Context, row: Instance, load: Load, now: int) -> Outlook:

@@ -12,9 +12,9 @@ from cloud_dispatch.domain.ids import PoolName
 from cloud_dispatch.domain.instance import Behaviour, InstanceState
 from cloud_dispatch.domain.offering import Market
 from cloud_dispatch.domain.pool import Caps, Pool
-from cloud_dispatch.domain.shape import Load, Shape, room_for
+from cloud_dispatch.domain.shape import Load, Machine, Shape, room_for
 from cloud_dispatch.planner.plan import Drain, Launch, Plan, Terminate
-from cloud_dispatch.planner.snapshot import Snapshot, Supply
+from cloud_dispatch.planner.snapshot import DemandItem, Snapshot, Supply
 from tests.planner.scenes import launches, machine_of
 
 _S = InstanceState
@@ -112,7 +112,7 @@ def _drains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             if action.cause == "oversized":
                 yield from _oversized(snapshot, row, pools[row.pool])
             elif action.cause == "overpriced":
-                yield from _overpriced(snapshot, row, pools[row.pool])
+                yield from _overpriced(snapshot, plan, row, pools[row.pool])
             elif action.cause == "turn":
                 yield from _turn(snapshot, row, pools)
             elif row.load.tasks or row.state is not _S.IDLE:
@@ -148,19 +148,9 @@ def _oversized(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
         yield f"{row.instance} is drained for its size, and idles, or works for long"
     if row.slack_since_ms is None or snapshot.now_ms - row.slack_since_ms < pool.end.idle_ms:
         yield f"{row.instance} is drained for its size, and was of use"
-    waiting = [
-        item
-        for number, item in enumerate(snapshot.demand)
-        if item.count and item.gang_size <= 1 and not item.withheld and number not in row.declines
-    ]
-    if any(room_for(row.machine, Load(), item.shape, 1) for item in waiting):
+    if _waiting_for(snapshot, row):
         yield f"{row.instance} is drained for its size, and what waits could use it"
-    machines = [
-        machine_of(snapshot.pools, other.name, rented)
-        for other in snapshot.pools
-        for rented in snapshot.offerings
-        if other.admits(rented) and rented.rate is not None and row.rate is not None and rented.rate < row.rate
-    ]
+    machines = [machine for _, machine in _cheaper(snapshot, row)]
     smaller = [
         one for one in machines if one.capacity.fits(row.machine.capacity) and one.capacity != row.machine.capacity
     ]
@@ -168,33 +158,48 @@ def _oversized(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
         yield f"{row.instance} is drained for its size, and nothing cheaper runs what it does"
 
 
-def _overpriced(snapshot: Snapshot, row: Supply, pool: Pool) -> Iterator[str]:
+def _overpriced(snapshot: Snapshot, plan: Plan, row: Supply, pool: Pool) -> Iterator[str]:
     """Nothing that runs there or waits for it needs it, a cheaper spot VM runs all of that, and others stay."""
     if row.state is not _S.BUSY or row.stays.tasks:
         yield f"{row.instance} is drained for its price, and idles, or works for long"
     if row.spot_since_ms is None or snapshot.now_ms - row.spot_since_ms < pool.end.idle_ms:
         yield f"{row.instance} is drained for its price, and was needed"
-    waiting = [
-        item.shape
-        for number, item in enumerate(snapshot.demand)
-        if item.count and item.gang_size <= 1 and not item.withheld and number not in row.declines
-    ]
-    wanted = [*row.shapes, *(shape for shape in waiting if room_for(row.machine, Load(), shape, 1))]
-    machines = [
-        machine_of(snapshot.pools, other.name, rented)
-        for other in snapshot.pools
-        for rented in snapshot.offerings
-        if other.admits(rented) and rented.rate is not None and row.rate is not None and rented.rate < row.rate
-        and rented.market is Market.SPOT
-    ]  # fmt: skip
+    waiting = _waiting_for(snapshot, row)
+    wanted = [*row.shapes, *(item.shape for item in waiting)]
+    machines = [machine for market, machine in _cheaper(snapshot, row) if market is Market.SPOT]
     if not any(all(room_for(machine, Load(), shape, 1) for shape in wanted) for machine in machines):
         yield f"{row.instance} is drained for its price, and nothing cheaper runs what it does"
-    full = snapshot.caps.instances is not None and len(snapshot.supply) >= snapshot.caps.instances
+    going = {a.instance for a in plan.actions if isinstance(a, Drain) and a.cause != "overpriced"}
+    leaving = (_S.DRAINING, _S.DRAINED, _S.FAILED, _S.LOST, _S.TERMINATING)
+    staying = [s for s in snapshot.supply if s.state not in leaving and s.instance not in going]
+    full = snapshot.caps.instances is not None and len(staying) >= snapshot.caps.instances
     like = [
         s for s in snapshot.supply if (s.pool, s.market) == (row.pool, row.market) and s.state in (_S.IDLE, _S.BUSY)
     ]
     if full and len(like) < 2:
         yield f"{row.instance} is drained for its price, and was the last on demand"
+    if full and sum(item.count / room_for(row.machine, Load(), item.shape, 10_000) for item in waiting) < 1:
+        yield f"{row.instance} is drained for its price, and too little waits for another one"
+
+
+def _waiting_for(snapshot: Snapshot, row: Supply) -> list[DemandItem]:
+    """What waits that it could run by itself, and is given."""
+    return [
+        item
+        for number, item in enumerate(snapshot.demand)
+        if item.count and item.gang_size <= 1 and not item.withheld and number not in row.declines
+        and room_for(row.machine, Load(), item.shape, 1)
+    ]  # fmt: skip
+
+
+def _cheaper(snapshot: Snapshot, row: Supply) -> list[tuple[Market, Machine]]:
+    """What costs less, of whatever size, and on which market."""
+    return [
+        (rented.market, machine_of(snapshot.pools, other.name, rented))
+        for other in snapshot.pools
+        for rented in snapshot.offerings
+        if other.admits(rented) and rented.rate is not None and row.rate is not None and rented.rate < row.rate
+    ]
 
 
 def _turn(snapshot: Snapshot, row: Supply, pools: Mapping[PoolName, Pool]) -> Iterator[str]:

@@ -346,6 +346,11 @@ LAUNCH = launches(plan(snapshot([demand(shape(), 1)])))[0]
             Plan((Drain(BROKEN.supply[1].instance, "overpriced", "x"),)),
             "was the last on demand",
         ),
+        (
+            replace(BROKEN, supply=BROKEN.supply[1:], caps=Caps(instances=1), demand=()),
+            Plan((Drain(BROKEN.supply[1].instance, "overpriced", "x"),)),
+            "too little waits for another one",
+        ),
         (BROKEN, Plan((Drain(BROKEN.supply[0].instance, "turn", "x"),)), "and does not work as usual"),
         (LONG, Plan((Drain(LONG.supply[0].instance, "turn", "x"),)), "and works for long"),
         (BROKEN, Plan((Drain(BROKEN.supply[1].instance, "turn", "x"),)), "before it is their turn"),
