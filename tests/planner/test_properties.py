@@ -273,8 +273,16 @@ def spot_would_do(draw: st.DrawFn) -> Snapshot:
     offerings = (*(one for one in scene.offerings if one.market == Market.ON_DEMAND), *spot)
     firm = draw(st.booleans())
     demand = tuple(item for item in scene.demand if firm or item.shape.preemptible)
+    caps = Caps(instances=len(supply)) if draw(st.booleans()) else scene.caps
     return replace(
-        scene, demand=demand, supply=tuple(supply), unknowns=False, offerings=offerings, pools=pools, targets=()
+        scene,
+        demand=demand,
+        supply=tuple(supply),
+        unknowns=False,
+        offerings=offerings,
+        pools=pools,
+        targets=(),
+        caps=caps,
     )
 
 
